@@ -1,0 +1,114 @@
+# Every target does its own set-up in .venv: it needs Python >= 3.11 with its headers, g++, and pip.
+#   PYTHON=python3.12 make test     another interpreter (remove .venv to change it later)
+#   make test ARGS='-k psum -x'     options for pytest; for demo and bench likewise
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+# Options for CMake, e.g. CMAKE_DEFINES='PCCL_SANITIZE=address'
+CMAKE_DEFINES ?=
+BUILD_DIR ?= build/$(notdir $(VENV))
+# The jaxlib whose FFI headers we build against; pyproject.toml says why.
+HEADERS_JAXLIB := 0.10.2
+BUILD_TOOLS := 'scikit-build-core>=1.0,<2' 'nanobind>=3.0,<4' 'cmake>=3.25' ninja
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+NATIVE_SOURCES := $(shell find ffi kernels -name '*.cc' -o -name '*.h' 2>/dev/null)
+CXX_FILES = $(shell find ffi kernels tests -name '*.cc' -o -name '*.h' 2>/dev/null)
+
+# An interpreter counts if it runs (a version manager's shim may not), is new enough, and can make
+# an environment and compile an extension.
+define CHECK_PYTHON
+import os, sys, sysconfig, ensurepip, venv
+header = os.path.join(sysconfig.get_path('include'), 'Python.h')
+sys.exit(not (sys.version_info >= (3, 11) and os.path.exists(header)))
+endef
+export CHECK_PYTHON
+
+define UNPACK_HEADERS
+import pathlib, sys, zipfile
+folder = pathlib.Path(sys.argv[1])
+for wheel in folder.glob('*.whl'):
+    with zipfile.ZipFile(wheel) as archive:
+        headers = [name for name in archive.namelist() if name.startswith('jaxlib/include/')]
+        archive.extractall(folder, headers)
+    wheel.unlink()
+endef
+export UNPACK_HEADERS
+
+.PHONY: help demo test bench lint format dev clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+demo: $(VENV)/.built ## train a character GPT with FSDP on 8 CPU devices; the loss beside jax.lax
+	$(BIN)/python examples/fsdp_transformer.py $(ARGS)
+
+test: $(VENV)/.built ## the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.built ## measure every algorithm against jax.lax
+	$(BIN)/python -m pccl_jax bench $(ARGS)
+
+lint: $(VENV)/.deps ## ruff, mypy, clang-format: report only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+format: $(VENV)/.deps ## rewrite the sources as lint wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+dev: $(VENV)/.built ## build into .venv: Python files are used in place, C++ compiles incrementally
+
+clean: ## remove .venv, builds and caches
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	@python="$${PYTHON:-}"; \
+	for candidate in $${PYTHON:-python3.11 python3.12 python3.13 python3 /usr/bin/python3}; do \
+	  if "$$candidate" -c "$$CHECK_PYTHON" >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	  python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "No usable Python >= 3.11 (it needs venv and Python.h: on Debian and Ubuntu" >&2; \
+	  echo "'apt install python3-dev python3-venv'). Name one: make PYTHON=/path/to/python3.11" >&2; \
+	  exit 1; \
+	fi; \
+	command -v "$${CXX:-g++}" >/dev/null || { echo "No C++ compiler: install g++" >&2; exit 1; }; \
+	echo "Setting up $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV)
+
+# Build tools and FFI headers live in .venv, so that a rebuild is incremental and takes seconds.
+$(VENV)/.tools: Makefile | $(BIN)/python
+	@echo "Installing build tools"
+	@$(PIP) install $(BUILD_TOOLS)
+	@rm -rf $(VENV)/ffi-headers
+	@$(PIP) download --no-deps --dest $(VENV)/ffi-headers jaxlib==$(HEADERS_JAXLIB)
+	@$(BIN)/python -c "$$UNPACK_HEADERS" $(VENV)/ffi-headers
+	@touch $@
+
+# What the project depends on, without the project.
+$(VENV)/.deps: pyproject.toml $(VENV)/.tools
+	@echo "Installing what the project and its tests depend on"
+	@$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	  print(*project['dependencies'], *project['optional-dependencies']['dev'], sep='\n')" \
+	  > $(VENV)/requirements.txt
+	@$(PIP) install -r $(VENV)/requirements.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.deps CMakeLists.txt $(NATIVE_SOURCES)
+	@echo "Building pccl_jax._native"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install --no-build-isolation --no-deps \
+	  --config-settings=build-dir=$(BUILD_DIR) \
+	  --config-settings=cmake.define.PCCL_XLA_INCLUDE_DIR=$(abspath $(VENV)/ffi-headers/jaxlib/include) \
+	  $(foreach define,$(CMAKE_DEFINES),'--config-settings=cmake.define.$(define)') \
+	  --editable .
+	@touch $@

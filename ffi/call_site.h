@@ -1,0 +1,54 @@
+// What is known of a call when its program is loaded: decoded once, read by every execution.
+#ifndef PCCL_FFI_CALL_SITE_H_
+#define PCCL_FFI_CALL_SITE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ffi/schedule.h"
+#include "kernels/reduce.h"
+
+namespace pccl {
+
+// How long a rank waits for its peers: a warning on stderr, then an error.
+struct Patience {
+  std::chrono::duration<double> warn{30.0};
+  std::chrono::duration<double> timeout{300.0};
+  // From PCCL_WARN_S and PCCL_TIMEOUT_S; what is not a positive number keeps the default.
+  static Patience FromEnvironment();
+};
+
+// Immutable after Validate(), so any number of threads may read it.
+struct CallSite {
+  Collective collective = Collective::kAllGather;
+  Op op = Op::kSum;
+  Schedule schedule;
+  // Group g's schedule rank s is the device with logical id members[g * ranks + s]; its place
+  // on the axis, which is the chunk it owns, is places[g * ranks + s].
+  std::vector<int64_t> members, places;
+  int64_t rows = 1;      // of a chunk inside the concatenated array (see geometry.h)
+  std::string label;     // e.g. "all_gather over axis 'data'"
+  std::string algorithm;
+  int64_t id = 0;  // equal in every process, unlike the address of this object
+  Patience patience;
+
+  struct Seat {
+    int64_t group = -1, rank = -1;
+  };
+  std::vector<Seat> seats;  // by logical id
+
+  int64_t ranks() const { return schedule.ranks(); }
+  const int64_t* group_members(int64_t group) const { return &members[group * ranks()]; }
+  const int64_t* group_places(int64_t group) const { return &places[group * ranks()]; }
+  // Where the device with this logical id sits; group is -1 for a device in no group.
+  Seat Find(int64_t logical_id) const;
+  // Completes `seats`. Returns an error text, or "".
+  std::string Validate();
+};
+
+}  // namespace pccl
+
+#endif  // PCCL_FFI_CALL_SITE_H_

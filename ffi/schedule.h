@@ -1,0 +1,62 @@
+// A schedule as the executor reads it: the decoded form of pccl_jax/schedule/ir.py.
+#ifndef PCCL_FFI_SCHEDULE_H_
+#define PCCL_FFI_SCHEDULE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pccl {
+
+enum class Collective : int32_t { kAllGather = 0, kReduceScatter = 1, kAllReduce = 2 };
+const char* Name(Collective collective);
+
+enum class Action : int32_t { kCopy = 0, kReduce = 1, kCombine = 2 };
+
+// (((rank & keep) ^ flip) + add) mod modulus, never negative.
+struct Index {
+  int64_t keep = -1;
+  int64_t flip = 0;
+  int64_t add = 0;
+  int64_t At(int64_t rank, int64_t modulus) const;
+};
+
+// Either a collective among the ranks of a node or `times` rounds of messages in the
+// rank-aligned groups. `first_round` numbers the rounds of a schedule through all phases.
+struct Phase {
+  bool intra = false;
+  Collective collective = Collective::kAllGather;  // of an intra phase
+  Index to, first;
+  int64_t count = 0;
+  Action action = Action::kCopy;
+  int64_t times = 1;
+  int64_t stride = 0;
+  int64_t senders_begin = 0, senders_end = 0;
+  int64_t first_round = 0;
+
+  // First chunk that `rank` sends in repetition `i`.
+  int64_t FirstChunk(int64_t rank, int64_t i, int64_t chunks) const;
+  // The rank that sends to `rank`, or -1 where nobody does.
+  int64_t SenderTo(int64_t rank, int64_t nodes) const;
+  // The rank that `rank` sends to, or -1 where it does not send.
+  int64_t ReceiverFrom(int64_t rank, int64_t nodes) const;
+};
+
+struct Schedule {
+  int64_t nodes = 1, local = 1;
+  bool split = true;
+  std::vector<Phase> phases;
+  int64_t rounds = 0;
+
+  int64_t ranks() const { return nodes * local; }
+  int64_t chunks() const { return split ? nodes : 1; }
+  bool combines() const;  // whether any phase combines (senders keep their partial)
+
+  // Reads the int64 program of pccl_jax/schedule/encode.py. Returns an error text, or "".
+  static std::string Decode(const int64_t* program, size_t size, Schedule* schedule);
+};
+
+}  // namespace pccl
+
+#endif  // PCCL_FFI_SCHEDULE_H_

@@ -1,0 +1,250 @@
+#include "kernels/reduce.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/copy.h"
+#include "kernels/reduce_ops.h"
+
+// Tells the vectoriser that no iteration reads what another one wrote: dst equals a source or
+// overlaps none.
+#if defined(__clang__)
+#define PCCL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define PCCL_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+#if defined(__x86_64__)
+#include "kernels/reduce_f16c.h"
+#define PCCL_HAS_AVX2 1
+#else
+#define PCCL_HAS_AVX2 0
+#endif
+
+namespace pccl {
+namespace kernels {
+namespace {
+
+// Bytes of accumulators per pass over the sources. Small, so that the sources are read side by side
+// and the hardware prefetches all of them: twice as fast from memory as 4 KiB of each in turn.
+constexpr size_t kTileBytes = 512;
+
+// Bytes of a reduced block, which must still be in the first-level cache for the last destination.
+constexpr size_t kResultBytes = 8192;
+
+template <class Codec, class Operator, int kSources>
+PCCL_INLINE void FoldFixed(void* dst, const void* const* srcs, size_t count) {
+  const void* src[kSources];
+  for (int j = 0; j < kSources; ++j) src[j] = srcs[j];
+  using Wire = typename Codec::Wire;
+  PCCL_INDEPENDENT
+  for (size_t i = 0; i < count; ++i) {
+    auto acc = Codec::Decode(Load<Wire>(src[0], i));
+#pragma GCC unroll 8
+    for (int j = 1; j < kSources; ++j) acc = Operator()(acc, Codec::Decode(Load<Wire>(src[j], i)));
+    Store<Wire>(dst, i, Codec::Encode(acc));
+  }
+}
+
+// All sources of a tile are read before it is written, so dst may equal any of them. `n` is a
+// constant where it matters, for full tiles.
+template <class Codec, class Operator>
+PCCL_INLINE void FoldTile(void* dst, const void* const* srcs, int k, size_t begin, size_t n) {
+  using Wire = typename Codec::Wire;
+  typename Codec::Acc acc[kTileBytes / sizeof(typename Codec::Acc)];
+  PCCL_INDEPENDENT
+  for (size_t i = 0; i < n; ++i) acc[i] = Codec::Decode(Load<Wire>(srcs[0], begin + i));
+  for (int j = 1; j < k; ++j) {
+    const void* src = srcs[j];
+    PCCL_INDEPENDENT
+    for (size_t i = 0; i < n; ++i) {
+      acc[i] = Operator()(acc[i], Codec::Decode(Load<Wire>(src, begin + i)));
+    }
+    // Keeps the compiler from jamming the loops into one that it cannot vectorise.
+    __asm__ volatile("" ::: "memory");
+  }
+  PCCL_INDEPENDENT
+  for (size_t i = 0; i < n; ++i) Store<Wire>(dst, begin + i, Codec::Encode(acc[i]));
+}
+
+template <class Codec, class Operator>
+PCCL_INLINE void FoldAny(void* dst, const void* const* srcs, int k, size_t count) {
+  constexpr size_t kTile = kTileBytes / sizeof(typename Codec::Acc);
+  size_t begin = 0;
+  for (; begin + kTile <= count; begin += kTile) {
+    FoldTile<Codec, Operator>(dst, srcs, k, begin, kTile);
+  }
+  FoldTile<Codec, Operator>(dst, srcs, k, begin, count - begin);
+}
+
+template <class Codec, class Operator, bool kSpecialize>
+PCCL_INLINE void Fold(void* dst, const void* const* srcs, int k, size_t count) {
+  if (k == 1) return CopyOne(dst, srcs[0], count * sizeof(typename Codec::Wire));
+  if constexpr (kSpecialize) {
+    if (k == 2) return FoldFixed<Codec, Operator, 2>(dst, srcs, count);
+    if (k == 3) return FoldFixed<Codec, Operator, 3>(dst, srcs, count);
+    if (k == 4) return FoldFixed<Codec, Operator, 4>(dst, srcs, count);
+    if (k == 8) return FoldFixed<Codec, Operator, 8>(dst, srcs, count);
+  }
+  FoldAny<Codec, Operator>(dst, srcs, k, count);
+}
+
+// Where there is AVX2, this serves machines from before 2013: not worth the code of specialising.
+template <class Codec, class Operator>
+void FoldPortable(void* dst, const void* const* srcs, int k, size_t count) {
+  Fold<Codec, Operator, !PCCL_HAS_AVX2>(dst, srcs, k, count);
+}
+
+#if PCCL_HAS_AVX2
+// Without "fma" there is no instruction for a compiler to contract a product and a sum into.
+template <class Codec, class Operator>
+__attribute__((target("avx2"))) void FoldAvx2(void* dst, const void* const* srcs, int k,
+                                              size_t count) {
+  Fold<Codec, Operator, true>(dst, srcs, k, count);
+}
+#endif
+
+template <class Codec, class Operator>
+ReduceFn Pick(Isa isa) {
+#if PCCL_HAS_AVX2
+  constexpr bool kConvertsF16 = std::is_same_v<Codec, Float16>;
+  if constexpr (kConvertsF16) {
+    if (isa == Isa::kAvx2) return FoldF16<Operator>;
+  } else {
+    if (isa == Isa::kAvx2) return FoldAvx2<Codec, Operator>;
+  }
+#endif
+  static_cast<void>(isa);
+  return FoldPortable<Codec, Operator>;
+}
+
+ReduceFn PickBool(Op op, Isa isa) {
+  const bool any = op == Op::kSum || op == Op::kMax;
+  return any ? Pick<Plain<uint8_t>, Or>(isa) : Pick<Plain<uint8_t>, And>(isa);
+}
+
+// Sums and products of signed integers are those of unsigned ones, which wrap.
+template <class Int>
+ReduceFn PickInt(Op op, Isa isa) {
+  using Unsigned = Plain<std::make_unsigned_t<Int>>;
+  switch (op) {
+    case Op::kSum:
+      return Pick<Unsigned, Sum>(isa);
+    case Op::kProd:
+      return Pick<Unsigned, Prod>(isa);
+    case Op::kMax:
+      return Pick<Plain<Int>, Max>(isa);
+    case Op::kMin:
+      return Pick<Plain<Int>, Min>(isa);
+  }
+  return nullptr;
+}
+
+template <class Codec, class Bits, Bits kInfinity>
+ReduceFn PickFloat(Op op, Isa isa) {
+  switch (op) {
+    case Op::kSum:
+      return Pick<Codec, Sum>(isa);
+    case Op::kProd:
+      return Pick<Codec, Prod>(isa);
+    case Op::kMax:
+      return Pick<Ordered<Bits, kInfinity, true>, Max>(isa);
+    case Op::kMin:
+      return Pick<Ordered<Bits, kInfinity, false>, Min>(isa);
+  }
+  return nullptr;
+}
+
+template <class T>
+ReduceFn PickComplex(Op op, Isa isa) {
+  switch (op) {
+    case Op::kSum:
+      return Pick<Complex<T>, Sum>(isa);
+    case Op::kProd:
+      return Pick<Complex<T>, Prod>(isa);
+    case Op::kMax:
+    case Op::kMin:
+      break;
+  }
+  return nullptr;
+}
+
+bool AnyInPlace(void* const* dsts, int num_dst, const void* const* srcs, int k) {
+  return std::any_of(dsts, dsts + num_dst,
+                     [=](void* dst) { return std::find(srcs, srcs + k, dst) != srcs + k; });
+}
+
+}  // namespace
+}  // namespace kernels
+
+Isa BestIsa() {
+#if PCCL_HAS_AVX2
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (has_avx2) return Isa::kAvx2;
+#endif
+  return Isa::kPortable;
+}
+
+ReduceFn FindReduce(DType dtype, Op op) { return FindReduce(dtype, op, BestIsa()); }
+
+ReduceFn FindReduce(DType dtype, Op op, Isa isa) {
+  using namespace kernels;
+  switch (dtype) {
+    case DType::kBool:
+      return PickBool(op, isa);
+    case DType::kInt8:
+      return PickInt<int8_t>(op, isa);
+    case DType::kInt16:
+      return PickInt<int16_t>(op, isa);
+    case DType::kInt32:
+      return PickInt<int32_t>(op, isa);
+    case DType::kInt64:
+      return PickInt<int64_t>(op, isa);
+    case DType::kUint8:
+      return PickInt<uint8_t>(op, isa);
+    case DType::kUint16:
+      return PickInt<uint16_t>(op, isa);
+    case DType::kUint32:
+      return PickInt<uint32_t>(op, isa);
+    case DType::kUint64:
+      return PickInt<uint64_t>(op, isa);
+    case DType::kFloat16:
+      return PickFloat<Float16, uint16_t, 0x7c00>(op, isa);
+    case DType::kBfloat16:
+      return PickFloat<Bfloat16, uint16_t, 0x7f80>(op, isa);
+    case DType::kFloat32:
+      return PickFloat<Plain<float>, uint32_t, 0x7f800000>(op, isa);
+    case DType::kFloat64:
+      return PickFloat<Plain<double>, uint64_t, 0x7ff0000000000000>(op, isa);
+    case DType::kComplex64:
+      return PickComplex<float>(op, isa);
+    case DType::kComplex128:
+      return PickComplex<double>(op, isa);
+  }
+  return nullptr;
+}
+
+void ReduceBroadcast(ReduceFn fn, size_t item_size, void* const* dsts, int num_dst,
+                     const void* const* srcs, int k, size_t count, bool stream) {
+  if (num_dst == 1 && !stream) return fn(dsts[0], srcs, k, count);
+  // The lines of a source are in the cache: there a regular store is free, and streaming evicts
+  // them.
+  stream = stream && !kernels::AnyInPlace(dsts, num_dst, srcs, k);
+  alignas(64) char result[kernels::kResultBytes];
+  const size_t block = sizeof result / item_size;
+  std::vector<const void*> pieces(srcs, srcs + k);
+  for (size_t begin = 0; begin < count; begin += block) {
+    const size_t n = std::min(block, count - begin);
+    const size_t offset = begin * item_size;
+    for (int j = 0; j < k; ++j)
+      pieces[static_cast<size_t>(j)] = static_cast<const char*>(srcs[j]) + offset;
+    fn(result, pieces.data(), k, n);
+    for (int j = 0; j < num_dst; ++j) {
+      CopyUnfenced(static_cast<char*>(dsts[j]) + offset, result, n * item_size, stream);
+    }
+  }
+  if (stream) StreamFence();
+}
+
+}  // namespace pccl

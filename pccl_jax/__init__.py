@@ -1,0 +1,48 @@
+"""Collectives for JAX that scale: a drop-in for jax.lax.psum, all_gather and psum_scatter.
+
+    import pccl_jax
+    ...
+    weights = pccl_jax.all_gather(shard, "data", tiled=True)   # inside jit and shard_map
+
+Importing touches no device and no MPI.
+"""
+
+from pccl_jax.api import (
+    algorithms,
+    all_gather,
+    all_reduce,
+    pmax,
+    pmean,
+    pmin,
+    psum,
+    psum_scatter,
+    reduce_scatter,
+)
+from pccl_jax.dispatch import Choice, choices
+from pccl_jax.errors import ConfigurationError, InternalError, PcclError, ScheduleError
+from pccl_jax.runtime import init, topology, using
+from pccl_jax.topology import Topology
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Choice",
+    "ConfigurationError",
+    "InternalError",
+    "PcclError",
+    "ScheduleError",
+    "Topology",
+    "algorithms",
+    "all_gather",
+    "all_reduce",
+    "choices",
+    "init",
+    "pmax",
+    "pmean",
+    "pmin",
+    "psum",
+    "psum_scatter",
+    "reduce_scatter",
+    "topology",
+    "using",
+]

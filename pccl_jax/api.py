@@ -1,0 +1,389 @@
+"""The functions users call, with the contract of their namesakes in :mod:`jax.lax`.
+
+Each takes a pytree. A leaf that needs no communication (a Python scalar, a constant) or has a
+type that only lax handles (``unreduced``, ``reduced``) goes to lax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from pccl_jax._jax_compat import (
+    canonicalize_axis,
+    check_vma,
+    insert_varying,
+    is_tracer,
+    reduction_state,
+)
+from pccl_jax.dispatch import check_algorithm
+from pccl_jax.primitives import all_gather_p, all_reduce_p, reduce_scatter_p
+from pccl_jax.types import Collective, Op
+
+AxisName = Any
+Groups = Sequence[Sequence[int]] | None
+
+_OPS = {op.name.lower(): op for op in Op} | {"and": Op.MIN, "or": Op.MAX}
+_LAX_ALL_REDUCE = {Op.SUM: lax.psum, Op.MAX: lax.pmax, Op.MIN: lax.pmin}
+
+
+def psum(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+) -> Any:
+    """All-reduce sum over ``axis_name``: ``[...] -> [...]``, equal on every rank of the group.
+
+    As :func:`jax.lax.psum`. Booleans are counted (int32). With ``check_vma=True`` the result
+    is typed as equal on all devices of the axis; together with ``axis_index_groups``, where lax
+    refuses, as varying over it.
+
+    Args:
+        x: array, or pytree of arrays; any numeric dtype.
+        axis_name: a mesh axis, or a tuple of axes.
+        axis_index_groups: partition of the axis indices; the sum is over each part.
+        algorithm: a name in :func:`pccl_jax.algorithms`; None lets the dispatcher choose.
+
+    Raises:
+        NameError: for an axis that is not bound by an enclosing shard_map or vmap.
+        ValueError: where ``axis_index_groups`` is no partition, or for an unknown algorithm.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, pccl_jax
+        >>> mesh = jax.make_mesh((len(jax.devices()),), ("x",))
+        >>> f = jax.shard_map(lambda x: pccl_jax.psum(x, "x"), mesh=mesh,
+        ...                   in_specs=jax.P("x"), out_specs=jax.P())
+        >>> n = len(jax.devices())
+        >>> bool(jax.jit(f)(jnp.arange(n))[0] == n * (n - 1) // 2)
+        True
+    """
+    return all_reduce(
+        x, axis_name, op="sum", axis_index_groups=axis_index_groups, algorithm=algorithm
+    )
+
+
+def pmean(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+) -> Any:
+    """All-reduce mean: the sum of :func:`psum` divided by the group's size, as lax computes it."""
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
+    n = _group_size(axis_name, axis_index_groups)
+    return jax.tree.map(lambda leaf: leaf / n, total)
+
+
+def pmax(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+) -> Any:
+    """All-reduce maximum over ``axis_name``; arguments as :func:`psum`. NaN wins, as in lax."""
+    return all_reduce(
+        x, axis_name, op="max", axis_index_groups=axis_index_groups, algorithm=algorithm
+    )
+
+
+def pmin(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+) -> Any:
+    """All-reduce minimum over ``axis_name``; arguments as :func:`psum`. NaN wins, as in lax."""
+    return all_reduce(
+        x, axis_name, op="min", axis_index_groups=axis_index_groups, algorithm=algorithm
+    )
+
+
+def all_reduce(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    op: str = "sum",
+    axis_index_groups: Groups = None,
+    algorithm: str | None = None,
+) -> Any:
+    """All-reduce: ``[...] -> [...]``, the reduction over the group, equal on every rank.
+
+    float16 and bfloat16 are accumulated in float32 within a reduction. Results are
+    bit-identical on all ranks, and from run to run for a given algorithm and group.
+
+    Args:
+        x: array, or pytree of arrays.
+        axis_name: a mesh axis, or a tuple of axes.
+        op: ``sum``, ``prod``, ``max``, ``min`` or ``mean``; ``and`` or ``or`` for booleans.
+        axis_index_groups: partition of the axis indices.
+        algorithm: as for :func:`psum`.
+
+    Raises:
+        TypeError: for an operator that does not go with the dtype.
+        ValueError, NameError: as for :func:`psum`.
+    """
+    if op == "mean":
+        return pmean(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
+    kind = _operator(op)
+    check_algorithm(algorithm, Collective.ALL_REDUCE)
+    axes = _axes(axis_name)
+    groups = _partition(axis_index_groups)
+    if not axes:
+        return x
+
+    def reduce(leaf: Any) -> Any:
+        leaf = _check_operator(leaf, op, kind)
+        if kind in _LAX_ALL_REDUCE and _is_for_lax(leaf):
+            return _LAX_ALL_REDUCE[kind](leaf, axis_name, axis_index_groups=axis_index_groups)
+        invariant = check_vma() and groups is None
+        return all_reduce_p.bind(
+            insert_varying(axes, leaf),
+            axes=axes,
+            axis_index_groups=groups,
+            op=kind,
+            invariant=invariant,
+            algorithm=algorithm,
+        )
+
+    return jax.tree.map(reduce, x)
+
+
+def all_gather(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
+    algorithm: str | None = None,
+) -> Any:
+    """All-gather: every rank gets the chunks of all ranks of its group.
+
+    As :func:`jax.lax.all_gather`. ``tiled=False``: ``[a, b] -> [a, n, b]`` for ``axis=1`` and
+    ``n`` ranks. ``tiled=True``: ``[a, b] -> [a, n * b]``.
+
+    Args:
+        x: array, or pytree of arrays; any dtype.
+        axis_name: a mesh axis, or a tuple of axes.
+        axis_index_groups: partition of the axis indices into parts of equal size.
+        axis: where chunks are put together.
+        tiled: concatenate along an existing dimension instead of stacking along a new one.
+        to: type of the result; other than ``"varying"`` the call is lax's.
+        algorithm: as for :func:`psum`.
+
+    Raises:
+        NameError: for an axis that is not bound.
+        ValueError: where ``axis`` is out of range, for malformed groups or an unknown algorithm.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, pccl_jax
+        >>> n = len(jax.devices())
+        >>> mesh = jax.make_mesh((n,), ("x",))
+        >>> f = jax.shard_map(lambda x: pccl_jax.all_gather(x, "x", tiled=True), mesh=mesh,
+        ...                   in_specs=jax.P("x"), out_specs=jax.P("x"))
+        >>> jax.jit(f)(jnp.arange(2 * n)).shape == (2 * n * n,)
+        True
+    """
+    check_algorithm(algorithm, Collective.ALL_GATHER)
+    axes = _axes(axis_name)
+    if not axes:
+        return x
+    groups = _equal_parts(axis_index_groups)
+    size = _group_size(axes, groups)
+
+    def gather(leaf: Any) -> Any:
+        if to != "varying" or reduction_state(leaf):
+            return lax.all_gather(
+                leaf, axes, axis_index_groups=groups, axis=axis, tiled=tiled, to=to
+            )
+        ndim = np.ndim(leaf) + (0 if tiled else 1)
+        return all_gather_p.bind(
+            insert_varying(axes, leaf),
+            all_gather_dimension=canonicalize_axis(axis, ndim),
+            axis_name=axes,
+            axis_index_groups=groups,
+            axis_size=size,
+            tiled=tiled,
+            algorithm=algorithm,
+        )
+
+    return jax.tree.map(gather, x)
+
+
+def psum_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Groups = None,
+    tiled: bool = False,
+    algorithm: str | None = None,
+) -> Any:
+    """Reduce-scatter sum, as :func:`jax.lax.psum_scatter`; see :func:`reduce_scatter`."""
+    return reduce_scatter(
+        x,
+        axis_name,
+        op="sum",
+        scatter_dimension=scatter_dimension,
+        axis_index_groups=axis_index_groups,
+        tiled=tiled,
+        algorithm=algorithm,
+    )
+
+
+def reduce_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    op: str = "sum",
+    scatter_dimension: int = 0,
+    axis_index_groups: Groups = None,
+    tiled: bool = False,
+    algorithm: str | None = None,
+) -> Any:
+    """Reduce-scatter: rank ``r`` gets chunk ``r`` of the reduction over its group.
+
+    ``tiled=False``: ``[a, n, b] -> [a, b]`` for ``scatter_dimension=1`` and ``n`` ranks.
+    ``tiled=True``: ``[a, n * b] -> [a, b]``.
+
+    Args:
+        x: array, or pytree of arrays.
+        axis_name: a mesh axis, or a tuple of axes.
+        op: as for :func:`all_reduce`.
+        scatter_dimension: the dimension that is cut into chunks.
+        axis_index_groups: partition of the axis indices into parts of equal size.
+        tiled: keep the dimension, shorter, instead of dropping it.
+        algorithm: as for :func:`psum`.
+
+    Raises:
+        TypeError: for an operator that does not go with the dtype.
+        ValueError: where the dimension does not divide, for malformed groups or an unknown
+            algorithm.
+        NameError: for an axis that is not bound.
+    """
+    if op == "mean":
+        total = psum_scatter(
+            x,
+            axis_name,
+            scatter_dimension=scatter_dimension,
+            axis_index_groups=axis_index_groups,
+            tiled=tiled,
+            algorithm=algorithm,
+        )
+        n = _group_size(axis_name, axis_index_groups)
+        return jax.tree.map(lambda leaf: leaf / n, total)
+    kind = _operator(op)
+    check_algorithm(algorithm, Collective.REDUCE_SCATTER)
+    axes = _axes(axis_name)
+    if not axes:
+        return x
+    groups = _equal_parts(axis_index_groups)
+    size = _group_size(axes, groups)
+
+    def scatter(leaf: Any) -> Any:
+        if kind is Op.SUM and reduction_state(leaf):
+            return lax.psum_scatter(
+                leaf, axes, scatter_dimension=scatter_dimension, axis_index_groups=groups,
+                tiled=tiled,
+            )
+        leaf = _check_operator(jnp.asarray(leaf), op, kind, count_booleans=False)
+        return reduce_scatter_p.bind(
+            insert_varying(axes, leaf),
+            scatter_dimension=_scatter_dimension(leaf, scatter_dimension, size, tiled),
+            axis_name=axes,
+            axis_index_groups=groups,
+            axis_size=size,
+            tiled=tiled,
+            op=kind,
+            algorithm=algorithm,
+        )
+
+    return jax.tree.map(scatter, x)
+
+
+def _axes(axis_name: AxisName) -> tuple[Any, ...]:
+    axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    if any(isinstance(axis, int) for axis in axes):
+        raise ValueError(
+            f"pccl_jax collectives act on named axes, got {axes}; reduce positional axes with "
+            "jnp.sum or jnp.max first."
+        )
+    return axes
+
+
+def _partition(groups: Groups) -> tuple[tuple[int, ...], ...] | None:
+    if groups is None:
+        return None
+    parts = tuple(tuple(int(i) for i in group) for group in groups)
+    indices = sorted(i for part in parts for i in part)
+    if indices != list(range(len(indices))):
+        raise ValueError(
+            f"axis_index_groups must cover all indices exactly once, got {list(map(list, parts))}"
+        )
+    return parts
+
+
+def _equal_parts(groups: Groups) -> tuple[tuple[int, ...], ...] | None:
+    parts = _partition(groups)
+    if parts is not None and len({len(part) for part in parts}) > 1:
+        raise ValueError(
+            "axis_index_groups of an all_gather or reduce_scatter must all have the same size, "
+            f"got sizes {[len(part) for part in parts]}; the shape of the result depends on it."
+        )
+    return parts
+
+
+def _group_size(axis_name: AxisName, groups: Groups) -> int:
+    axis_size = int(lax.axis_size(axis_name))
+    if groups is None:
+        return axis_size
+    covered = sum(len(group) for group in groups)
+    if covered != axis_size:
+        raise ValueError(
+            f"axis_index_groups cover {covered} indices, but axis {axis_name!r} has {axis_size}"
+        )
+    return len(groups[0])
+
+
+def _operator(op: str) -> Op:
+    if op not in _OPS:
+        raise ValueError(f"unknown op {op!r}; expected one of {', '.join([*_OPS, 'mean'])}.")
+    return _OPS[op]
+
+
+def _check_operator(leaf: Any, op: str, kind: Op, *, count_booleans: bool = True) -> Any:
+    """The leaf as lax reduces it: booleans are counted by a sum."""
+    dtype = jax.dtypes.result_type(leaf)
+    if op in ("and", "or") and dtype != np.bool_:
+        raise TypeError(f"op {op!r} is for booleans, got {dtype}; use 'min' or 'max'.")
+    if kind is Op.SUM and dtype == np.bool_ and count_booleans:
+        return lax.convert_element_type(leaf, np.int32)
+    return leaf
+
+
+def _is_for_lax(leaf: Any) -> bool:
+    """Whether lax needs no communication for it, or alone knows its type."""
+    return not is_tracer(leaf) or reduction_state(leaf)
+
+
+def _scatter_dimension(leaf: Any, dimension: int, size: int, tiled: bool) -> int:
+    dimension = canonicalize_axis(dimension, leaf.ndim)
+    length = leaf.shape[dimension]
+    if tiled and length % size:
+        raise ValueError(
+            f"tiled reduce_scatter operand scatter dimension size {length} must be divisible by "
+            f"shard_count {size}: operand {leaf.shape}, dimension {dimension}; pad it to "
+            f"{-(-length // size) * size}."
+        )
+    if not tiled and length != size:
+        raise ValueError(
+            f"reduce_scatter operand scatter dimension size {length} must match shard count "
+            f"{size}: operand {leaf.shape}, dimension {dimension}; pass tiled=True to keep the "
+            "dimension and cut it into equal chunks."
+        )
+    return dimension
+
+
+def algorithms(collective: str | None = None) -> tuple[str, ...]:
+    """Names that ``algorithm=`` accepts; for one collective, e.g. ``"all_gather"``, if given."""
+    from pccl_jax import schedule
+    from pccl_jax.dispatch import VENDOR_ALGORITHMS
+
+    kind = None if collective is None else Collective[collective.upper()]
+    return (*schedule.names(kind), *VENDOR_ALGORITHMS)
+

