@@ -6,6 +6,7 @@ unchanged under `mpiexec -n 4`, and train the same thing twice to compare the li
 
 import argparse
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -19,6 +20,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import pccl_jax
 
 DEVICES_ALONE = 8
+# Where mpiexec (MPICH, Intel MPI; Open MPI) and srun say how many processes they started.
+LAUNCHED_PROCESSES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 # Another order of summation moves a metric by about 1e-6 in a step; training can amplify it.
 METRIC_RTOL = 1e-4
 
@@ -55,9 +58,10 @@ def parser(description: str, *, steps: int, batch: int) -> argparse.ArgumentPars
 
 def start(args: argparse.Namespace) -> Mesh:
     """Join the other processes, if any, and return a mesh of every device on the axis 'data'."""
+    launched = any(int(os.environ.get(name, 1)) > 1 for name in LAUNCHED_PROCESSES)
+    devices = args.devices or (1 if launched else DEVICES_ALONE)
+    jax.config.update("jax_num_cpu_devices", devices)
     pccl_jax.init()
-    if args.devices or not jax.distributed.is_initialized():
-        jax.config.update("jax_num_cpu_devices", args.devices or DEVICES_ALONE)
     mesh = Mesh(np.array(jax.devices()), ("data",))
     if args.batch % mesh.size:
         raise SystemExit(
@@ -132,7 +136,7 @@ def print_choices() -> None:
             choice.collective,
             f"{choice.dtype}[{','.join(map(str, choice.shape))}]",
             f"{choice.nbytes:,}",
-            f"{choice.ranks} on {choice.nodes}",
+            f"{choice.ranks} on {choice.nodes or 'uneven'}",
             choice.algorithm,
             choice.reason,
         )

@@ -146,7 +146,7 @@ def make_step(
         norm = jnp.sqrt(collectives.psum(squares, "data"))
         clip = jnp.minimum(1.0, MAX_GRADIENT_NORM / norm)
         gradients = jax.tree.map(lambda g: g * clip, gradients)
-        metrics = {"loss": collectives.pmean(loss, "data"), "gradient": norm}
+        metrics = {"loss": collectives.pmean(loss, "data"), "norm": norm}
         return adam(config, state, gradients), metrics
 
     return jax.jit(

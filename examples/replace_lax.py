@@ -19,9 +19,8 @@ def after(x: jax.Array) -> jax.Array:
     return share / pccl_jax.psum(1, "data")
 
 
-pccl_jax.init()  # joins the other processes under mpiexec or Slurm; alone it does nothing
-if not jax.distributed.is_initialized():
-    jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_num_cpu_devices", 8)
+pccl_jax.init()  # joins the other processes under mpiexec or Slurm
 mesh = Mesh(jax.devices(), ("data",))
 specs = {"in_specs": PartitionSpec("data"), "out_specs": PartitionSpec("data")}
 x = jnp.arange(2.0 * mesh.size)

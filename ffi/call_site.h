@@ -29,8 +29,8 @@ struct CallSite {
   // Group g's schedule rank s is the device with logical id members[g * ranks + s]; its place
   // on the axis, which is the chunk it owns, is places[g * ranks + s].
   std::vector<int64_t> members, places;
-  int64_t rows = 1;      // of a chunk inside the concatenated array (see geometry.h)
-  std::string label;     // e.g. "all_gather over axis 'data'"
+  int64_t rows = 1;   // of a chunk inside the concatenated array (see geometry.h)
+  std::string label;  // e.g. "all_gather over axis 'data'"
   std::string algorithm;
   int64_t id = 0;  // equal in every process, unlike the address of this object
   Patience patience;

@@ -3,9 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
+#include "ffi/cores.h"
 #include "ffi/transport/memory.h"
 #include "kernels/copy.h"
 
@@ -74,8 +74,7 @@ Execution::Execution(const CallSite& site, const Geometry& geometry, DType dtype
 
 int Execution::useful_workers() const {
   const size_t moved = layout_.geometry.whole_bytes() * ranks_.size();
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  return static_cast<int>(std::min({cores, ranks_.size(), 1 + moved / kBytesPerWorker}));
+  return static_cast<int>(std::min({Cores(), ranks_.size(), 1 + moved / kBytesPerWorker}));
 }
 
 void Execution::Work(int worker) {

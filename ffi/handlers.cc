@@ -75,10 +75,12 @@ ffi::Error Guarded(ffi::ErrorCode code, Body&& body) {
   }
 }
 
-ffi::ErrorOr<std::unique_ptr<State>> Instantiate(
-    int64_t collective, int64_t op, ffi::Span<const int64_t> program,
-    ffi::Span<const int64_t> members, ffi::Span<const int64_t> places, int64_t rows,
-    std::string_view label, std::string_view algorithm, int64_t site_id) {
+ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
+                                                 ffi::Span<const int64_t> program,
+                                                 ffi::Span<const int64_t> members,
+                                                 ffi::Span<const int64_t> places, int64_t rows,
+                                                 std::string_view label, std::string_view algorithm,
+                                                 int64_t site_id) {
   auto state = std::make_unique<State>();
   const ffi::Error error = Guarded(ffi::ErrorCode::kInvalidArgument, [&] {
     CallSite& site = state->site;

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <map>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -11,17 +10,11 @@
 namespace pccl {
 namespace {
 
-// Waking a sleeping thread costs about this long, so a peer that is nearly here is awaited awake;
-// only where every rank can have a core of its own.
-constexpr std::chrono::microseconds kSpin{50};
-
 std::string Seconds(double s) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g s", s);
   return text;
 }
-
-bool HaveACoreEach(size_t ranks) { return ranks <= std::thread::hardware_concurrency(); }
 
 }  // namespace
 
@@ -60,13 +53,13 @@ std::string Meeting::Attend(const Arrival& arrival) {
 void Meeting::Start(Lock& lock) {
   Geometry geometry;
   const std::string error =
-      Geometry::Make(site_.collective, site_.ranks(), site_.rows, first_.in_bytes,
-                     first_.out_bytes, first_.item_bytes, &geometry);
+      Geometry::Make(site_.collective, site_.ranks(), site_.rows, first_.in_bytes, first_.out_bytes,
+                     first_.item_bytes, &geometry);
   if (!error.empty()) return Fail(Title() + ": " + error);
   for (const RankBuffers& buffers : buffers_) PrepareOutput(buffers.out, first_.out_bytes);
   execution_ = std::make_unique<Execution>(site_, geometry, first_.dtype, group_, buffers_);
   helpers_wanted_ = execution_->useful_workers() - 1;
-  state_ = State::kRunning;
+  state_ = helpers_wanted_ > 0 ? State::kSharing : State::kRunning;
   lock.unlock();
   for (int i = 0; i < helpers_wanted_; ++i) changed_.notify_one();
   execution_->Work(0);
@@ -74,43 +67,47 @@ void Meeting::Start(Lock& lock) {
   Finish(lock);
 }
 
+// Called by every worker; the first one tells the others.
 void Meeting::Finish(Lock& lock) {
-  if (state_ != State::kRunning) return;
+  if (state_ != State::kRunning && state_ != State::kSharing) return;
   state_ = State::kComplete;
   lock.unlock();
   changed_.notify_all();
   lock.lock();
 }
 
+// Sleeps rather than spins: measured with two ranks on two cores, a spinning rank takes the core
+// that its peer needs as soon as anything else runs on the machine.
 void Meeting::WaitForOthers(Lock& lock, int64_t rank) {
   const auto since = Clock::now();
-  if (HaveACoreEach(present_.size())) SpinWhileGathering(lock);
-  while (state_ == State::kGathering || state_ == State::kRunning) {
-    if (state_ == State::kRunning && helpers_ < helpers_wanted_) {
-      const int worker = ++helpers_;
-      lock.unlock();
-      execution_->Work(worker);
-      lock.lock();
-      Finish(lock);
-      return;
-    }
-    if (state_ == State::kRunning) {
-      changed_.wait(lock);
-    } else {
-      WarnOrGiveUp(rank, since);
-      const auto patience = warned_ ? site_.patience.timeout : site_.patience.warn;
-      const auto until = since + std::chrono::duration_cast<Clock::duration>(patience);
-      if (state_ == State::kGathering) changed_.wait_until(lock, until);
+  for (;;) {
+    switch (state_) {
+      case State::kGathering: {
+        WarnOrGiveUp(rank, since);
+        const auto patience = warned_ ? site_.patience.timeout : site_.patience.warn;
+        const auto until = since + std::chrono::duration_cast<Clock::duration>(patience);
+        if (state_ == State::kGathering) changed_.wait_until(lock, until);
+        break;
+      }
+      case State::kSharing:
+        if (helpers_ < helpers_wanted_) {
+          const int worker = ++helpers_;
+          lock.unlock();
+          execution_->Work(worker);
+          lock.lock();
+          Finish(lock);
+        } else {
+          changed_.wait(lock);
+        }
+        break;
+      case State::kRunning:
+        changed_.wait(lock);
+        break;
+      case State::kComplete:
+      case State::kFailed:
+        return;
     }
   }
-}
-
-void Meeting::SpinWhileGathering(Lock& lock) {
-  lock.unlock();
-  const auto until = Clock::now() + kSpin;
-  while (state_.load(std::memory_order_acquire) == State::kGathering && Clock::now() < until) {
-  }
-  lock.lock();
 }
 
 void Meeting::Fail(std::string error) {
@@ -176,8 +173,7 @@ Meetings& OpenMeetings() {
 
 }  // namespace
 
-std::string MeetPeers(int64_t run_id, const CallSite& site, int64_t group,
-                      const Arrival& arrival) {
+std::string MeetPeers(int64_t run_id, const CallSite& site, int64_t group, const Arrival& arrival) {
   std::shared_ptr<Meeting> meeting;
   {
     Meetings& meetings = OpenMeetings();

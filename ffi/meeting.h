@@ -2,7 +2,6 @@
 #ifndef PCCL_FFI_MEETING_H_
 #define PCCL_FFI_MEETING_H_
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -38,13 +37,13 @@ class Meeting {
   std::string Attend(const Arrival& arrival);
 
  private:
-  enum class State { kGathering, kRunning, kComplete, kFailed };
+  // kSharing: running, and others may help.
+  enum class State { kGathering, kRunning, kSharing, kComplete, kFailed };
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
 
   void Start(Lock& lock);
   void WaitForOthers(Lock& lock, int64_t rank);
-  void SpinWhileGathering(Lock& lock);
   void Finish(Lock& lock);
   void Fail(std::string error);
   void WarnOrGiveUp(int64_t rank, Clock::time_point since);
@@ -53,9 +52,9 @@ class Meeting {
 
   const CallSite& site_;
   const int64_t group_;
-  std::mutex mutex_;  // guards everything below but state_'s reads
+  std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
-  std::atomic<State> state_{State::kGathering};
+  State state_ = State::kGathering;
   std::vector<bool> present_;
   size_t arrived_ = 0;
   std::vector<RankBuffers> buffers_;
@@ -69,8 +68,7 @@ class Meeting {
 // Takes the rank to its meeting: the one of (run, site, group) that it has not attended yet. A
 // meeting is forgotten once every rank has come, so one that failed is still found by the late.
 // Thread safe. Returns what Meeting::Attend returns.
-std::string MeetPeers(int64_t run_id, const CallSite& site, int64_t group,
-                      const Arrival& arrival);
+std::string MeetPeers(int64_t run_id, const CallSite& site, int64_t group, const Arrival& arrival);
 
 }  // namespace pccl
 

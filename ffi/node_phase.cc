@@ -115,7 +115,8 @@ void NodePhase::ReducePiece(int64_t part) {
   size_t nbytes = 0;
   for (int64_t i = 0; i < local_; ++i) {
     const RankState& rank = node_[i];
-    const View source = Part(layout_.geometry.Everything(rank.Base(rank.HomeOf(layout_, 0, round_))), part);
+    const View source =
+        Part(layout_.geometry.Everything(rank.Base(rank.HomeOf(layout_, 0, round_))), part);
     from[i] = source.data;
     to[i] = Part(layout_.geometry.Everything(rank.out), part).data;
     nbytes = source.row_bytes;

@@ -14,11 +14,6 @@
 namespace pccl {
 namespace {
 
-constexpr size_t kLine = 64;
-
-// Below this the partial lines at both ends outweigh what streaming saves.
-constexpr size_t kMinStream = 4 * kLine;
-
 // Bytes that stay in the first-level cache while they are copied to several places.
 constexpr size_t kBlock = 8192;
 
@@ -26,6 +21,11 @@ char* Bytes(void* p) { return static_cast<char*>(p); }
 const char* Bytes(const void* p) { return static_cast<const char*>(p); }
 
 #if defined(__SSE2__)
+constexpr size_t kLine = 64;
+
+// Below this the partial lines at both ends outweigh what streaming saves.
+constexpr size_t kMinStream = 4 * kLine;
+
 // dst is aligned to a line: a line written in full leaves the write-combining buffer as one burst.
 void StreamLines(char* dst, const char* src, size_t num_lines) {
   for (size_t i = 0; i < num_lines; ++i, dst += kLine, src += kLine) {
@@ -40,6 +40,33 @@ void StreamLines(char* dst, const char* src, size_t num_lines) {
   }
 }
 #endif
+
+// For rows of a few bytes the call of memcpy would cost ten times the copy.
+template <size_t kRowBytes>
+void CopyShortRows(char* dst, size_t dst_stride, const char* src, size_t src_stride, size_t rows) {
+  for (size_t r = 0; r < rows; ++r)
+    std::memcpy(dst + r * dst_stride, src + r * src_stride, kRowBytes);
+}
+
+void CopyRows(char* dst, size_t dst_stride, const char* src, size_t src_stride, size_t rows,
+              size_t row_bytes, bool stream) {
+  switch (row_bytes) {
+    case 1:
+      return CopyShortRows<1>(dst, dst_stride, src, src_stride, rows);
+    case 2:
+      return CopyShortRows<2>(dst, dst_stride, src, src_stride, rows);
+    case 4:
+      return CopyShortRows<4>(dst, dst_stride, src, src_stride, rows);
+    case 8:
+      return CopyShortRows<8>(dst, dst_stride, src, src_stride, rows);
+    case 16:
+      return CopyShortRows<16>(dst, dst_stride, src, src_stride, rows);
+    default:
+      for (size_t r = 0; r < rows; ++r) {
+        CopyUnfenced(dst + r * dst_stride, src + r * src_stride, row_bytes, stream);
+      }
+  }
+}
 
 }  // namespace
 
@@ -76,9 +103,7 @@ void Copy2D(void* dst, size_t dst_stride, const void* src, size_t src_stride, si
   if (dst_stride == row_bytes && src_stride == row_bytes) {
     return Copy(dst, src, rows * row_bytes, stream);
   }
-  for (size_t r = 0; r < rows; ++r) {
-    CopyUnfenced(Bytes(dst) + r * dst_stride, Bytes(src) + r * src_stride, row_bytes, stream);
-  }
+  CopyRows(Bytes(dst), dst_stride, Bytes(src), src_stride, rows, row_bytes, stream);
   if (stream) StreamFence();
 }
 

@@ -2,7 +2,7 @@
 
 It offers ``add_arguments(parser)`` and ``run(args) -> int`` (the exit status); the first line of
 its docstring is its help. Only the module that was asked for is imported, so that ``--help``
-neither waits for JAX nor needs an extension that loads.
+does no more than that; what a subcommand imports, it waits for alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-#: What a user can do where ``pccl_jax._native`` does not import.
-REBUILD_HINT = "in the source tree, `make dev` or `pip install --force-reinstall --no-deps .`"
+from pccl_jax.errors import ConfigurationError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,14 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parser(wanted).parse_args(arguments)
         status: int = args.run(args)
-    except ImportError as error:
-        if error.name != "pccl_jax._native" and "_native" not in str(error):
-            raise
-        print(
-            f"pccl-jax: the extension does not load: {error}\nTo mend it: {REBUILD_HINT}.\n"
-            "`python -m pccl_jax info` shows what is there.",
-            file=sys.stderr,
-        )
+    except ConfigurationError as error:
+        print(f"pccl-jax: {error}", file=sys.stderr)
         return 1
     return status
 

