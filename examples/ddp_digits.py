@@ -1,4 +1,25 @@
-"""Train a digit classifier data-parallel, and compare pccl_jax with jax.lax."""
+"""Train a digit classifier data-parallel, and compare pccl_jax with jax.lax.
+
+Every device holds all weights and a share of each batch; the gradients are averaged. The digits
+come with scikit-learn (`pip install scikit-learn`).
+
+    python examples/ddp_digits.py                         # 8 CPU devices in this process
+    python examples/ddp_digits.py --collectives pccl --algorithm hier_ring
+
+It trains twice, fails if the losses differ or if an accuracy is below 95%, and prints:
+
+    1438 digits to learn, 359 to test, 8 devices
+    step    1   loss  lax 2.59108  pccl 2.59108
+    step   15   loss  lax 0.69440  pccl 0.69440   steps/s  lax 295.3  pccl 291.2
+    ...
+    step  150   loss  lax 0.01139  pccl 0.01139   steps/s  lax 180.8  pccl 196.9
+    test accuracy  lax 97.77%  pccl 97.77%
+
+    The algorithm each collective took, and how often it was compiled:
+      collective  operand          bytes   ranks on nodes  algorithm  reason ...
+      all_reduce  float32[]        4       8 on 1          hier_rec   all ranks share a node
+      ...
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise

@@ -1,4 +1,25 @@
-"""Train a small character GPT with FSDP, and compare pccl_jax with jax.lax."""
+"""Train a small character GPT with FSDP, and compare pccl_jax with jax.lax.
+
+Every weight is split among the devices. Each layer all-gathers its weights in the forward pass
+and again in the backward pass; the gradients are reduce-scattered; the loss and the norm of the
+gradients are all-reduced. The text is the language reference that comes with Python.
+
+    python examples/fsdp_transformer.py                   # 8 CPU devices in this process
+    python examples/fsdp_transformer.py --collectives pccl --algorithm hier_ring
+
+It trains twice and fails if the losses or the norms differ. It prints:
+
+    465,048 characters, 469,152 weights, 8 devices
+    step    1   loss  lax 5.16559  pccl 5.16559   norm  lax 10.14671  pccl 10.14671
+    step    5   loss  lax 3.74116  pccl 3.74116   norm  lax 2.63100  pccl 2.63100   steps/s ...
+    ...
+    step   60   loss  lax 2.75973  pccl 2.75973   norm  lax 0.69419  pccl 0.69419   steps/s ...
+
+    The algorithm each collective took, and how often it was compiled:
+      collective      operand         bytes    ranks on nodes  algorithm  reason ...
+      all_gather      float32[1236]   39,552   8 on 1          hier_rec   all ranks share a node
+      ...
+"""
 
 import math
 from collections.abc import Callable, Iterator

@@ -79,14 +79,24 @@ PCCL_INLINE void FoldAny(void* dst, const void* const* srcs, int k, size_t count
   FoldTile<Codec, Operator>(dst, srcs, k, begin, count - begin);
 }
 
+template <class Codec, class Operator, int kSources>
+PCCL_INLINE void FoldSpecial(void* dst, const void* const* srcs, size_t count) {
+  if constexpr (std::is_same_v<Codec, Bfloat16>) {
+    FoldFixed<Bfloat16Pair, Operator, kSources>(dst, srcs, count / 2);
+    if (count % 2 != 0) FoldTile<Bfloat16, Operator>(dst, srcs, kSources, count - 1, 1);
+  } else {
+    FoldFixed<Codec, Operator, kSources>(dst, srcs, count);
+  }
+}
+
 template <class Codec, class Operator, bool kSpecialize>
 PCCL_INLINE void Fold(void* dst, const void* const* srcs, int k, size_t count) {
   if (k == 1) return CopyOne(dst, srcs[0], count * sizeof(typename Codec::Wire));
   if constexpr (kSpecialize) {
-    if (k == 2) return FoldFixed<Codec, Operator, 2>(dst, srcs, count);
-    if (k == 3) return FoldFixed<Codec, Operator, 3>(dst, srcs, count);
-    if (k == 4) return FoldFixed<Codec, Operator, 4>(dst, srcs, count);
-    if (k == 8) return FoldFixed<Codec, Operator, 8>(dst, srcs, count);
+    if (k == 2) return FoldSpecial<Codec, Operator, 2>(dst, srcs, count);
+    if (k == 3) return FoldSpecial<Codec, Operator, 3>(dst, srcs, count);
+    if (k == 4) return FoldSpecial<Codec, Operator, 4>(dst, srcs, count);
+    if (k == 8) return FoldSpecial<Codec, Operator, 8>(dst, srcs, count);
   }
   FoldAny<Codec, Operator>(dst, srcs, k, count);
 }
@@ -121,8 +131,15 @@ ReduceFn Pick(Isa isa) {
 }
 
 ReduceFn PickBool(Op op, Isa isa) {
-  const bool any = op == Op::kSum || op == Op::kMax;
-  return any ? Pick<Plain<uint8_t>, Or>(isa) : Pick<Plain<uint8_t>, And>(isa);
+  switch (op) {
+    case Op::kSum:
+    case Op::kMax:
+      return Pick<Plain<uint8_t>, Or>(isa);
+    case Op::kProd:
+    case Op::kMin:
+      return Pick<Plain<uint8_t>, And>(isa);
+  }
+  return nullptr;
 }
 
 // Sums and products of signed integers are those of unsigned ones, which wrap.

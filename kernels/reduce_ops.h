@@ -61,14 +61,38 @@ struct Plain {
   static PCCL_INLINE Wire Encode(Acc x) { return CanonicalNan(x); }
 };
 
+// The bits of x rounded to the upper half, which is its bfloat16; the lower half is meaningless.
+PCCL_INLINE uint32_t RoundToBfloat16(float x) {
+  const uint32_t bits = x == x ? BitCast<uint32_t>(x) : 0x7fc00000u;
+  return bits + 0x7fffu + ((bits >> 16) & 1u);
+}
+
 struct Bfloat16 {
   using Wire = uint16_t;
   using Acc = float;
   static PCCL_INLINE Acc Decode(Wire x) { return BitCast<float>(uint32_t{x} << 16); }
+  static PCCL_INLINE Wire Encode(Acc x) { return static_cast<Wire>(RoundToBfloat16(x) >> 16); }
+};
+
+// Two at a time, as halves of 32-bit lanes: widening and narrowing lanes would cost more than the
+// arithmetic. Either of the two may come first in memory.
+struct Bfloat16Pair {
+  struct Value {
+    float low, high;
+    friend PCCL_INLINE Value operator+(Value a, Value b) {
+      return {a.low + b.low, a.high + b.high};
+    }
+    friend PCCL_INLINE Value operator*(Value a, Value b) {
+      return {a.low * b.low, a.high * b.high};
+    }
+  };
+  using Wire = uint32_t;
+  using Acc = Value;
+  static PCCL_INLINE Acc Decode(Wire x) {
+    return {BitCast<float>(x << 16), BitCast<float>(x & 0xffff0000u)};
+  }
   static PCCL_INLINE Wire Encode(Acc x) {
-    const uint32_t bits = BitCast<uint32_t>(x);
-    const uint32_t to_nearest_even = 0x7fffu + ((bits >> 16) & 1u);
-    return static_cast<Wire>(x == x ? (bits + to_nearest_even) >> 16 : 0x7fc0u);
+    return (RoundToBfloat16(x.low) >> 16) | (RoundToBfloat16(x.high) & 0xffff0000u);
   }
 };
 
@@ -106,6 +130,10 @@ template <class T>
 struct Complex {
   struct Value {
     T re, im;
+    friend PCCL_INLINE Value operator+(Value a, Value b) { return {a.re + b.re, a.im + b.im}; }
+    friend PCCL_INLINE Value operator*(Value a, Value b) {
+      return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    }
   };
   using Wire = Value;
   using Acc = Value;
@@ -135,11 +163,7 @@ struct Ordered {
 struct Sum {
   template <class T>
   PCCL_INLINE T operator()(T a, T b) const {
-    if constexpr (std::is_arithmetic_v<T>) {
-      return static_cast<T>(a + b);
-    } else {
-      return {a.re + b.re, a.im + b.im};
-    }
+    return static_cast<T>(a + b);
   }
 };
 
@@ -149,10 +173,8 @@ struct Prod {
     // Small unsigned types would be promoted to int, which overflows: 0xffff * 0xffff.
     if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(unsigned)) {
       return static_cast<T>(unsigned{a} * unsigned{b});
-    } else if constexpr (std::is_arithmetic_v<T>) {
-      return a * b;
     } else {
-      return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+      return a * b;
     }
   }
 };

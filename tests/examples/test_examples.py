@@ -79,7 +79,7 @@ def test_ddp_digits_reaches_its_accuracy(devices: int) -> None:
 
 def test_ddp_digits_fails_below_its_accuracy() -> None:
     with pytest.raises(AssertionError, match="the test accuracy is below 95%"):
-        run_example("ddp_digits", "--steps", "1")
+        run_example("ddp_digits", "--collectives", "pccl", "--devices", "2", "--steps", "1")
 
 
 def test_one_library_alone() -> None:

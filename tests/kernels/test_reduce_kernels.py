@@ -118,7 +118,7 @@ def test_kernels_exist_where_python_says_so(lib: ctypes.CDLL) -> None:
     found = {(n, op) for n in NAMES for op in Op if lib.has_default(REDUCE_DTYPES[n], op)}
     assert found == set(SUPPORTED)
     assert not lib.has_default(99, Op.SUM)
-    assert not lib.has_default(REDUCE_DTYPES["float32"], 99)
+    assert not any(lib.has_default(code, 99) for code in REDUCE_DTYPES.values())
 
 
 @pytest.mark.parametrize(("name", "op"), SUPPORTED)
