@@ -1,6 +1,6 @@
 """The nouns every layer shares: collectives, reduction operators, element types.
 
-The integer values are part of the contract with the extension (``ffi/types.h``).
+The integer values are part of the contract with the extension (``kernels/types.h``).
 """
 
 from __future__ import annotations
