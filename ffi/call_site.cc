@@ -1,6 +1,14 @@
 #include "ffi/call_site.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "ffi/hash.h"
+#include "ffi/world.h"
 
 namespace pccl {
 namespace {
@@ -13,7 +21,54 @@ double SecondsFrom(const char* variable, double otherwise) {
   return end != text && *end == '\0' && value > 0 ? value : otherwise;
 }
 
+// The call sites of one id, and how many of them have been numbered.
+struct Namesakes {
+  std::vector<const CallSite*> unnumbered;  // in order of creation
+  int64_t numbered = 0;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::map<int64_t, Namesakes> by_id;
+};
+
+// Never destroyed: XLA may drop executables during static destruction.
+Registry& TheRegistry() {
+  static Registry* registry = new Registry;
+  return *registry;
+}
+
+void Forget(std::vector<const CallSite*>* sites, const CallSite* site) {
+  sites->erase(std::remove(sites->begin(), sites->end(), site), sites->end());
+}
+
+// Programs are loaded alike in every process, so the order of creation is too. An executable that
+// only one process loads and never runs takes no number, once it is gone.
+void Number(const CallSite& site) {
+  Registry& registry = TheRegistry();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  Namesakes& namesakes = registry.by_id[site.id];
+  for (const CallSite* namesake : namesakes.unnumbered) namesake->number = namesakes.numbered++;
+  namesakes.unnumbered.clear();
+}
+
 }  // namespace
+
+CallSite::CallSite() = default;
+
+CallSite::~CallSite() {
+  Registry& registry = TheRegistry();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  const auto it = registry.by_id.find(id);
+  if (it != registry.by_id.end()) Forget(&it->second.unnumbered, this);
+}
+
+uint64_t CallSite::NextOccasion(int64_t group) const {
+  if (number < 0) Number(*this);
+  uint64_t key = Mix(static_cast<uint64_t>(id), static_cast<uint64_t>(number));
+  key = Mix(key, static_cast<uint64_t>(group));
+  return Mix(key, channel(group)->executions++);
+}
 
 Patience Patience::FromEnvironment() {
   Patience patience;
@@ -40,6 +95,25 @@ std::string CallSite::Validate() {
     if (static_cast<size_t>(id) >= seats.size()) seats.resize(static_cast<size_t>(id) + 1);
     seats[static_cast<size_t>(id)] = {static_cast<int64_t>(i / n), static_cast<int64_t>(i % n)};
   }
+  if (!processes.empty() && processes.size() != members.size()) return label + ": malformed group";
+  const World* world = JoinedWorld();
+  const int64_t me = world == nullptr ? 0 : world->process;
+  const char* check = std::getenv("PCCL_CHECK");
+  Channel channel;
+  channel.check_always = check != nullptr && std::strcmp(check, "1") == 0;
+  for (size_t begin = 0; begin < members.size(); begin += n) {
+    const auto first = processes.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = first + static_cast<std::ptrdiff_t>(n);
+    teams.emplace_back(
+        processes.empty() ? std::vector<int64_t>(n, me) : std::vector<int64_t>(first, last), me);
+    channels.push_back(channel);
+    if (!teams.back().one_process() && world == nullptr) {
+      return label + ": spans several processes, but pccl_jax.init() has not been called";
+    }
+  }
+  Registry& registry = TheRegistry();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.by_id[id].unnumbered.push_back(this);
   return "";
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ffi/schedule.h"
+#include "ffi/team.h"
 #include "kernels/reduce.h"
 
 namespace pccl {
@@ -21,7 +22,15 @@ struct Patience {
   static Patience FromEnvironment();
 };
 
-// Immutable after Validate(), so any number of threads may read it.
+// What the executions of a call site for one group leave to the next.
+struct Channel {
+  int first_tag = -1;         // of its messages; -1 before the first execution has agreed on it
+  bool check_always = false;  // PCCL_CHECK: compare signatures before every execution
+  uint64_t executions = 0;
+};
+
+// Immutable after Validate(), so any number of threads may read it; but for the channels, which
+// belong to the one execution of their group that is under way, and `number`.
 struct CallSite {
   Collective collective = Collective::kAllGather;
   Op op = Op::kSum;
@@ -29,8 +38,9 @@ struct CallSite {
   // Group g's schedule rank s is the device with logical id members[g * ranks + s]; its place
   // on the axis, which is the chunk it owns, is places[g * ranks + s].
   std::vector<int64_t> members, places;
-  int64_t rows = 1;   // of a chunk inside the concatenated array (see geometry.h)
-  std::string label;  // e.g. "all_gather over axis 'data'"
+  std::vector<int64_t> processes;  // of the members; empty where there is one process
+  int64_t rows = 1;                // of a chunk inside the concatenated array (see geometry.h)
+  std::string label;               // e.g. "all_gather over axis 'data'"
   std::string algorithm;
   int64_t id = 0;  // equal in every process, unlike the address of this object
   Patience patience;
@@ -39,13 +49,26 @@ struct CallSite {
     int64_t group = -1, rank = -1;
   };
   std::vector<Seat> seats;  // by logical id
+  std::vector<Team> teams;  // by group
+  mutable std::vector<Channel> channels;
+  // Tells apart the call sites of one id: a function that is called twice in a program has two.
+  mutable int64_t number = -1;
+
+  CallSite();
+  ~CallSite();
+  CallSite(const CallSite&) = delete;
+  CallSite& operator=(const CallSite&) = delete;
 
   int64_t ranks() const { return schedule.ranks(); }
   const int64_t* group_members(int64_t group) const { return &members[group * ranks()]; }
   const int64_t* group_places(int64_t group) const { return &places[group * ranks()]; }
+  const Team& team(int64_t group) const { return teams[static_cast<size_t>(group)]; }
+  Channel* channel(int64_t group) const { return &channels[static_cast<size_t>(group)]; }
+  // Names the next execution for `group`, alike in every process. Not thread safe.
+  uint64_t NextOccasion(int64_t group) const;
   // Where the device with this logical id sits; group is -1 for a device in no group.
   Seat Find(int64_t logical_id) const;
-  // Completes `seats`. Returns an error text, or "".
+  // Completes what follows from the rest. Returns an error text, or "".
   std::string Validate();
 };
 

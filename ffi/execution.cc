@@ -1,12 +1,16 @@
 #include "ffi/execution.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "ffi/cores.h"
-#include "ffi/transport/memory.h"
+#include "ffi/world.h"
 #include "kernels/copy.h"
 
 namespace pccl {
@@ -16,7 +20,38 @@ namespace {
 constexpr size_t kBytesPerWorker = size_t{512} << 10;
 // Outputs beyond this leave the cache before anyone reads them.
 constexpr size_t kStreamBytes = size_t{16} << 20;
-constexpr int kSpins = 64;
+using Clock = std::chrono::steady_clock;
+
+// What a worker does while there is nothing to do: a few rounds of pause, then it lets others
+// run, then it sleeps, so that the core is there for whoever it waits for.
+class Idleness {
+ public:
+  void Reset() { rounds_ = 0; }
+  // Waits a little. Returns how long this has gone on, in seconds, or 0 where it does not know.
+  double Wait() {
+    if (rounds_ == 0) since_ = Clock::now();
+    if (++rounds_ < kPauses) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+      return 0;
+    }
+    const double waited = std::chrono::duration<double>(Clock::now() - since_).count();
+    if (waited < kYield_s) {
+      sched_yield();
+    } else {
+      const timespec nap{0, 50'000};
+      nanosleep(&nap, nullptr);
+    }
+    return waited;
+  }
+
+ private:
+  static constexpr int kPauses = 64;
+  static constexpr double kYield_s = 2e-3;
+  int rounds_ = 0;
+  Clock::time_point since_;
+};
 
 Layout MakeLayout(const CallSite& site, const Geometry& geometry, DType dtype, int64_t group) {
   Layout layout;
@@ -39,58 +74,111 @@ size_t WorkBytes(const CallSite& site, const Geometry& geometry) {
   return partials || !site.schedule.split ? geometry.whole_bytes() : 0;
 }
 
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 }  // namespace
 
-Execution::Execution(const CallSite& site, const Geometry& geometry, DType dtype, int64_t group,
-                     std::vector<RankBuffers> buffers)
-    : schedule_(site.schedule),
-      layout_(MakeLayout(site, geometry, dtype, group)),
-      scratch_(WorkBytes(site, geometry) * buffers.size()),
-      ranks_(buffers.size()) {
-  const size_t work_bytes = WorkBytes(site, geometry);
-  for (size_t r = 0; r < ranks_.size(); ++r) {
+Execution::Execution(const Setup& setup)
+    : schedule_(setup.site->schedule),
+      team_(setup.site->team(setup.group)),
+      layout_(MakeLayout(*setup.site, setup.geometry, setup.dtype, setup.group)),
+      patience_(setup.site->patience),
+      title_(setup.title),
+      scratch_(WorkBytes(*setup.site, setup.geometry) * team_.mine.size()),
+      ranks_(setup.buffers.size()),
+      mine_(team_.mine),
+      memory_(layout_, schedule_, ranks_.data()) {
+  const size_t work_bytes = WorkBytes(*setup.site, setup.geometry);
+  const auto rounds = static_cast<size_t>(schedule_.rounds);
+  for (size_t i = 0; i < mine_.size(); ++i) {
+    const auto r = static_cast<size_t>(mine_[i]);
     RankState& rank = ranks_[r];
-    rank.rank = static_cast<int64_t>(r);
-    rank.in = static_cast<char*>(const_cast<void*>(buffers[r].in));  // never written
-    rank.out = static_cast<char*>(buffers[r].out);
-    rank.work = work_bytes == 0 ? nullptr : scratch_.data() + r * work_bytes;
-    const auto rounds = static_cast<size_t>(schedule_.rounds);
+    rank.rank = mine_[i];
+    rank.in = static_cast<char*>(const_cast<void*>(setup.buffers[r].in));  // never written
+    rank.out = static_cast<char*>(setup.buffers[r].out);
+    rank.work = work_bytes == 0 ? nullptr : scratch_.data() + i * work_bytes;
     rank.homes.assign(layout_.split ? ranks_.size() : rounds + 1, Home::kIn);
   }
-  transport_ = std::make_unique<MemoryTransport>(layout_, schedule_, ranks_.data());
+  if (!team_.one_process()) {
+    remote_ = std::make_unique<Remote>(*JoinedWorld(), team_, layout_, schedule_, ranks_.data(),
+                                       setup.occasion, title_, setup.site->channel(setup.group));
+  }
   for (const Phase& phase : schedule_.phases) {
     for (int64_t node = 0; phase.intra && node < schedule_.nodes; ++node) {
-      node_phases_.push_back(std::make_unique<NodePhase>(layout_, schedule_, phase, ranks_.data(),
-                                                         node * schedule_.local));
+      const int64_t first = node * schedule_.local;
+      const bool here = ranks_[static_cast<size_t>(first)].present() &&
+                        !(remote_ && remote_->RunsNodePhase(phase, node));
+      node_phases_.push_back(
+          here ? std::make_unique<NodePhase>(layout_, schedule_, phase, ranks_.data(), first)
+               : nullptr);
     }
   }
 }
 
 int Execution::useful_workers() const {
-  const size_t moved = layout_.geometry.whole_bytes() * ranks_.size();
-  return static_cast<int>(std::min({Cores(), ranks_.size(), 1 + moved / kBytesPerWorker}));
+  const size_t moved = layout_.geometry.whole_bytes() * mine_.size();
+  return static_cast<int>(std::min({Cores(), mine_.size(), 1 + moved / kBytesPerWorker}));
 }
 
-void Execution::Work(int worker) {
-  const size_t n = ranks_.size();
+std::string Execution::error() const {
+  std::lock_guard<std::mutex> lock(error_mutex_);
+  return error_;
+}
+
+void Execution::Fail(const std::string& error) {
+  std::lock_guard<std::mutex> lock(error_mutex_);
+  if (error_.empty()) error_ = error;
+  failed_.store(true, std::memory_order_release);
+}
+
+Execution::Outcome Execution::Work(int worker, double budget_s) {
+  const size_t n = mine_.size();
   const size_t start = static_cast<size_t>(worker) * n / static_cast<size_t>(useful_workers());
-  int idle = 0;
+  Idleness idle;
+  bool warned = false;
   while (!complete()) {
+    if (failed_.load(std::memory_order_acquire)) return Outcome::kFailed;
     bool any = false;
-    for (size_t i = 0; i < n; ++i) any |= Advance((start + i) % n);
+    for (size_t i = 0; i < n; ++i) any |= Advance(static_cast<size_t>(mine_[(start + i) % n]));
     if (any) {
-      idle = 0;
-    } else if (++idle > kSpins) {
-      sched_yield();
-    } else {
-      Pause();
+      idle.Reset();
+      continue;
     }
+    const double waited = idle.Wait();
+    if (!remote_ || waited == 0) continue;
+    if (waited > budget_s) return Outcome::kOutOfTime;
+    CheckOnOthers(waited, &warned);
+  }
+  return Outcome::kComplete;
+}
+
+// Called by a worker that has had nothing to do for `waited` seconds.
+void Execution::CheckOnOthers(double waited, bool* warned) {
+  try {
+    const std::string trouble = remote_->Trouble();
+    if (!trouble.empty()) return Fail(trouble);
+    const bool give_up = waited >= patience_.timeout.count();
+    if (!give_up && (*warned || waited < patience_.warn.count())) return;
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.3g s", waited);
+    const std::string text = title_ + ": process " + std::to_string(JoinedWorld()->process) +
+                             " has waited " + seconds + " " + remote_->WaitingFor() + ".";
+    *warned = true;
+    if (!give_up) {
+      std::fprintf(stderr, "pccl_jax: %s Still waiting (until PCCL_TIMEOUT_S).\n", text.c_str());
+      return;
+    }
+    Fail(text +
+         " Do all processes run the same program, and does each reach this call? If the missing "
+         "ones are only slow, raise PCCL_TIMEOUT_S.");
+  } catch (const std::exception& e) {
+    Fail(title_ + ": " + e.what());
+  }
+}
+
+void Execution::Abandon() {
+  try {
+    if (remote_) remote_->Abandon(error());
+  } catch (const std::exception&) {
+    // The error that led here is the one to report.
   }
 }
 
@@ -98,7 +186,11 @@ bool Execution::Advance(size_t rank) {
   RankState& state = ranks_[rank];
   if (state.busy.test_and_set(std::memory_order_acquire)) return false;
   bool any = false;
-  while (AdvanceOnce(rank)) any = true;
+  try {
+    while (AdvanceOnce(rank)) any = true;
+  } catch (const std::exception& e) {
+    Fail(title_ + ": " + e.what());
+  }
   state.busy.clear(std::memory_order_release);
   return any;
 }
@@ -109,7 +201,7 @@ bool Execution::AdvanceOnce(size_t rank) {
   if (state.finished) return false;
   const int64_t round = state.progress.load(std::memory_order_acquire);
   if (round == schedule_.rounds) {
-    if (!layout_.split && !transport_->Released(state.rank, round)) return false;
+    if (!AllSent(state.rank, round)) return false;
     Finish(rank);
     return true;
   }
@@ -124,27 +216,40 @@ bool Execution::RunNodePhase(size_t rank, const Phase& phase) {
   const auto local = static_cast<size_t>(schedule_.local);
   const size_t node = rank / local;
   for (size_t r = node * local; r < (node + 1) * local; ++r) {
-    if (ranks_[r].progress.load(std::memory_order_acquire) < phase.first_round) return false;
+    const RankState& peer = ranks_[r];
+    if (!peer.present()) continue;
+    if (peer.progress.load(std::memory_order_acquire) < phase.first_round) return false;
   }
   size_t before = 0;  // intra phases before this one
   for (const Phase* p = schedule_.phases.data(); p != &phase; ++p) before += p->intra ? 1 : 0;
-  return node_phases_[before * static_cast<size_t>(schedule_.nodes) + node]->Work();
+  NodePhase* here = node_phases_[before * static_cast<size_t>(schedule_.nodes) + node].get();
+  if (here != nullptr) return here->Work();
+  bool any = false;
+  remote_->AdvanceNodePhase(phase, static_cast<int64_t>(node), &any);
+  return any;
 }
 
 bool Execution::RunRound(size_t rank, const Phase& phase, int64_t round) {
   RankState& state = ranks_[rank];
   const int64_t node = state.rank / schedule_.local, index = state.rank % schedule_.local;
-  const int64_t sender = phase.SenderTo(node, schedule_.nodes);
-  if (sender >= 0) {
-    const Message message{sender * schedule_.local + index, state.rank, round};
-    if (!transport_->Arrived(message)) return false;
-    if (!layout_.split && !transport_->Released(state.rank, round)) return false;
-    const int64_t chunks = schedule_.chunks();
-    const int64_t first = phase.FirstChunk(sender, round - phase.first_round, chunks);
-    for (int64_t c = 0; c < phase.count; ++c) {
-      const int64_t m = (first + c) % chunks;
-      Receive(rank, phase, layout_.split ? m * schedule_.local + index : 0, message);
-    }
+  bool any = false;
+  if (remote_ && !remote_->Ready(&any)) return any;
+  const auto peer = [&](int64_t peer_node) { return peer_node * schedule_.local + index; };
+  // Before this round's message is on its way: its own buffer is not in question.
+  if (!layout_.split && state.posted <= round && !AllSent(state.rank, round)) return any;
+  const int64_t to = phase.ReceiverFrom(node, schedule_.nodes);
+  if (to >= 0 && state.posted <= round && !ranks_[static_cast<size_t>(peer(to))].present()) {
+    state.posted = round + 1;
+    remote_->transport()->Send({state.rank, peer(to), round},
+                               MessageBytes(layout_, schedule_, state, round));
+  }
+  const int64_t from = phase.SenderTo(node, schedule_.nodes);
+  if (from >= 0) {
+    const bool near = ranks_[static_cast<size_t>(peer(from))].present();
+    Transport* transport = near ? static_cast<Transport*>(&memory_) : remote_->transport();
+    const Message message{peer(from), state.rank, round};
+    const Delivery delivery = Receive(rank, phase, message, transport);
+    if (delivery != Delivery::kAll) return any || delivery == Delivery::kSome;
   } else if (!layout_.split) {
     state.MoveTo(state.HomeOf(layout_, 0, round), layout_, 0, round);
   }
@@ -152,25 +257,50 @@ bool Execution::RunRound(size_t rank, const Phase& phase, int64_t round) {
   return true;
 }
 
-void Execution::Receive(size_t rank, const Phase& phase, int64_t chunk, const Message& message) {
+bool Execution::AllSent(int64_t rank, int64_t round) {
+  if (!layout_.split && !memory_.Sent(rank, round)) return false;
+  return !remote_ || remote_->transport() == nullptr || remote_->transport()->Sent(rank, round);
+}
+
+Delivery Execution::Receive(size_t rank, const Phase& phase, const Message& message,
+                            Transport* transport) {
   RankState& state = ranks_[rank];
-  const View theirs = transport_->Chunk(message, chunk);
-  const Home home = state.NextHome(layout_, chunk, message.round);
-  const View to = state.In(home, layout_, chunk);
-  if (phase.action == Action::kCopy) {
-    Copy(to, theirs, false);
-  } else {
-    // In a combine both ends must fold in the same order to get the same bits.
-    const View mine = state.At(layout_, chunk, message.round);
-    const bool swap = phase.action == Action::kCombine && message.sender < message.receiver;
-    const size_t count = to.row_bytes / layout_.geometry.item_bytes();
-    for (size_t row = 0; row < to.rows; ++row) {
-      const void* operands[2] = {mine.row(row), theirs.row(row)};
-      if (swap) std::swap(operands[0], operands[1]);
-      layout_.reduce(to.row(row), operands, 2, count);
-    }
+  ByteStream mine, target;
+  const auto chunk_of = [&](int64_t m) {
+    return layout_.split ? m * schedule_.local + state.rank % schedule_.local : 0;
+  };
+  const auto for_chunks = [&](auto&& f) {
+    phase.ForChunks(message.sender / schedule_.local, message.round, schedule_.chunks(),
+                    [&](int64_t m) { f(chunk_of(m)); });
+  };
+  for_chunks([&](int64_t chunk) {
+    mine.Append(state.At(layout_, chunk, message.round));
+    target.Append(state.In(state.NextHome(layout_, chunk, message.round), layout_, chunk));
+  });
+  const bool copies = phase.action == Action::kCopy;
+  // In a combine both ends must fold in the same order to get the same bits.
+  const bool theirs_first = phase.action == Action::kCombine && message.sender < message.receiver;
+  Sink sink;
+  sink.nbytes = target.nbytes();
+  sink.place = [&](size_t begin, size_t end) {
+    return copies ? target.Contiguous(begin, end) : nullptr;
+  };
+  sink.take = [&](size_t begin, size_t end, const char* data) {
+    target.ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
+      if (copies) return Copy(target.at(run), data + offset, run.nbytes, false);
+      const void* operands[2] = {mine.at(run), data + offset};
+      if (theirs_first) std::swap(operands[0], operands[1]);
+      layout_.reduce(target.at(run), operands, 2, run.nbytes / layout_.geometry.item_bytes());
+    });
+  };
+  const Delivery delivery = transport->Receive(message, sink);
+  if (delivery == Delivery::kAll) {
+    for_chunks([&](int64_t chunk) {
+      const Home home = state.NextHome(layout_, chunk, message.round);
+      state.MoveTo(home, layout_, chunk, message.round);
+    });
   }
-  state.MoveTo(home, layout_, chunk, message.round);
+  return delivery;
 }
 
 // What the collective promises this rank must be in its output.

@@ -1,4 +1,5 @@
-// Runs one collective for the ranks of a group: the state machine that walks a schedule.
+// Runs one collective for the ranks of a group that this process holds: the state machine that
+// walks a schedule.
 #ifndef PCCL_FFI_EXECUTION_H_
 #define PCCL_FFI_EXECUTION_H_
 
@@ -6,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,22 +15,42 @@
 #include "ffi/geometry.h"
 #include "ffi/node_phase.h"
 #include "ffi/rank_state.h"
+#include "ffi/remote.h"
 #include "ffi/scratch.h"
-#include "ffi/transport/transport.h"
+#include "ffi/transport/memory.h"
 
 namespace pccl {
 
 // No thread ever blocks inside an execution: any number of workers call Work() and advance
-// whichever rank can go on, so n ranks need one core, not n.
+// whichever rank can go on, so n ranks need one core, not n. Waiting for other processes is
+// polling, with an end: the site's patience.
 class Execution {
  public:
-  // `site` and the buffers must outlive the execution. Buffers are indexed by schedule rank.
-  Execution(const CallSite& site, const Geometry& geometry, DType dtype, int64_t group,
-            std::vector<RankBuffers> buffers);
+  struct Setup {
+    const CallSite* site;
+    Geometry geometry;
+    DType dtype;
+    int64_t group;
+    uint64_t occasion;                 // names this execution, alike in every process
+    std::string title;                 // what the processes must agree on
+    std::vector<RankBuffers> buffers;  // by rank; those of other processes are ignored
+  };
 
-  // Advances ranks until the whole collective is complete. Safe from many threads at once.
-  void Work(int worker);
-  bool complete() const { return finished_.load(std::memory_order_acquire) == ranks_.size(); }
+  // The site and the buffers must outlive the execution.
+  explicit Execution(const Setup& setup);
+
+  enum class Outcome { kComplete, kFailed, kOutOfTime };
+
+  // Advances ranks until the whole collective is complete or has failed, or until it has waited
+  // for other processes for `budget_s` seconds in all. Safe from many threads at once. After a
+  // failure buffers may be in use until every worker has returned.
+  Outcome Work(int worker, double budget_s);
+  bool complete() const { return finished_.load(std::memory_order_acquire) == mine_.size(); }
+  // What went wrong, or "". To be called after Work has returned.
+  std::string error() const;
+  // After a failure, once every worker has returned: tells the other processes and gives up what
+  // is in flight, so that no buffer is touched afterwards.
+  void Abandon();
   // How many threads can usefully call Work().
   int useful_workers() const;
 
@@ -37,16 +59,27 @@ class Execution {
   bool AdvanceOnce(size_t rank);
   bool RunNodePhase(size_t rank, const Phase& phase);
   bool RunRound(size_t rank, const Phase& phase, int64_t round);
-  void Receive(size_t rank, const Phase& phase, int64_t chunk, const Message& message);
+  Delivery Receive(size_t rank, const Phase& phase, const Message& message, Transport* transport);
+  bool AllSent(int64_t rank, int64_t round);
   void Finish(size_t rank);
+  void Fail(const std::string& error);
+  void CheckOnOthers(double waited, bool* warned);
 
   const Schedule& schedule_;
+  const Team& team_;
   const Layout layout_;
+  const Patience patience_;
+  const std::string title_;
   Scratch scratch_;
   std::vector<RankState> ranks_;
-  std::unique_ptr<Transport> transport_;
-  std::vector<std::unique_ptr<NodePhase>> node_phases_;  // [intra phase][node]
+  std::vector<int64_t> mine_;
+  MemoryTransport memory_;
+  std::unique_ptr<Remote> remote_;                       // null within one process
+  std::vector<std::unique_ptr<NodePhase>> node_phases_;  // [intra phase][node]; may hold nulls
   std::atomic<size_t> finished_{0};
+  std::atomic<bool> failed_{false};
+  mutable std::mutex error_mutex_;
+  std::string error_;
 };
 
 }  // namespace pccl

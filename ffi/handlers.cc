@@ -10,6 +10,7 @@
 
 #include "ffi/call_site.h"
 #include "ffi/meeting.h"
+#include "ffi/world.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace pccl {
@@ -61,33 +62,32 @@ std::optional<DType> ReducibleType(ffi::DataType type) {
   }
 }
 
-// Runs `body`, which returns an error text or "", and turns what it throws into an error: no
+// Runs `body`, which returns an error text or "", and returns the text; also of what it throws: no
 // exception may cross into XLA.
 template <class Body>
-ffi::Error Guarded(ffi::ErrorCode code, Body&& body) {
+std::string Guarded(Body&& body) {
   try {
-    std::string error = body();
-    return error.empty() ? ffi::Error::Success() : ffi::Error(code, std::move(error));
-  } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pccl_jax: out of memory");
+    return body();
   } catch (const std::exception& e) {
-    return ffi::Error(ffi::ErrorCode::kInternal, std::string("pccl_jax: ") + e.what());
+    return std::string("pccl_jax: ") + e.what();
   }
 }
 
 ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
                                                  ffi::Span<const int64_t> program,
                                                  ffi::Span<const int64_t> members,
-                                                 ffi::Span<const int64_t> places, int64_t rows,
+                                                 ffi::Span<const int64_t> places,
+                                                 ffi::Span<const int64_t> processes, int64_t rows,
                                                  std::string_view label, std::string_view algorithm,
                                                  int64_t site_id) {
   auto state = std::make_unique<State>();
-  const ffi::Error error = Guarded(ffi::ErrorCode::kInvalidArgument, [&] {
+  const std::string error = Guarded([&] {
     CallSite& site = state->site;
     site.collective = static_cast<Collective>(collective);
     site.op = static_cast<Op>(op);
     site.members.assign(members.begin(), members.end());
     site.places.assign(places.begin(), places.end());
+    site.processes.assign(processes.begin(), processes.end());
     site.rows = rows;
     site.label = label;
     site.algorithm = algorithm;
@@ -96,22 +96,36 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
     return fault.empty() ? site.Validate() : fault;
   });
-  if (error.failure()) return ffi::Unexpected(error);
+  if (!error.empty()) return ffi::Unexpected(ffi::Error::InvalidArgument(error));
   return state;
 }
 
-std::string Run(const CallSite& site, int64_t run_id, int64_t logical_id, ffi::AnyBuffer x,
-                ffi::AnyBuffer out) {
+// Whether the device is where it was when the program was lowered.
+std::string CheckProcess(const CallSite& site, const CallSite::Seat& seat, int64_t logical_id) {
+  const std::string device = site.label + ": device " + std::to_string(logical_id);
+  if (seat.group < 0) return device + " is in none of its groups";
+  const World* world = JoinedWorld();
+  const int64_t then = site.team(seat.group).process_of[static_cast<size_t>(seat.rank)];
+  if (world == nullptr || then == world->process) return "";
+  return device + " of the mesh was in process " + std::to_string(then) +
+         " when the program was lowered and is in process " + std::to_string(world->process) +
+         " now. A function that is reused under a mesh of another device order must be compiled "
+         "for it: call jax.jit anew, or pass a mesh with devices instead of an abstract one.";
+}
+
+// Sends the rank to its meeting; returns an error text where it cannot go there.
+std::string Arrive(const CallSite& site, int64_t run_id, int64_t logical_id,
+                   const ffi::AnyBuffer& x, const ffi::AnyBuffer& out, Done done) {
   const CallSite::Seat seat = site.Find(logical_id);
-  if (seat.group < 0) {
-    return site.label + ": device " + std::to_string(logical_id) + " is in none of its groups";
-  }
+  std::string error = CheckProcess(site, seat, logical_id);
+  if (!error.empty()) return error;
   Arrival arrival;
   arrival.rank = seat.rank;
   arrival.buffers = {x.untyped_data(), out.untyped_data()};
   arrival.in_bytes = x.size_bytes();
   arrival.out_bytes = out.size_bytes();
   arrival.item_bytes = ffi::ByteWidth(x.element_type());
+  arrival.done = std::move(done);
   if (site.collective != Collective::kAllGather) {
     const std::optional<DType> dtype = ReducibleType(x.element_type());
     if (!dtype || FindReduce(*dtype, site.op) == nullptr) {
@@ -119,14 +133,24 @@ std::string Run(const CallSite& site, int64_t run_id, int64_t logical_id, ffi::A
     }
     arrival.dtype = *dtype;
   }
-  return MeetPeers(run_id, site, seat.group, arrival);
+  MeetPeers(run_id, site, seat.group, std::move(arrival));
+  return "";
 }
 
-ffi::Error Execute(State* state, ffi::RunId run_id, ffi::AnyBuffer x,
-                   ffi::BufferR0<ffi::DataType::U32> logical_id, ffi::Result<ffi::AnyBuffer> out) {
-  return Guarded(ffi::ErrorCode::kDeadlineExceeded, [&] {
-    return Run(state->site, run_id.run_id, logical_id.typed_data()[0], x, *out);
+// The buffers of an asynchronous call live until its future is complete.
+ffi::Future Execute(State* state, ffi::RunId run_id, ffi::AnyBuffer x,
+                    ffi::BufferR0<ffi::DataType::U32> logical_id, ffi::Result<ffi::AnyBuffer> out) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  const Done done = [promise](const std::string& error) mutable {
+    if (error.empty()) return promise.SetAvailable();
+    promise.SetError(ffi::Error(ffi::ErrorCode::kDeadlineExceeded, error));
+  };
+  const std::string error = Guarded([&] {
+    return Arrive(state->site, run_id.run_id, logical_id.typed_data()[0], x, *out, done);
   });
+  if (!error.empty()) done(error);
+  return future;
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
@@ -136,6 +160,7 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<ffi::Span<const int64_t>>("program")
                            .Attr<ffi::Span<const int64_t>>("members")
                            .Attr<ffi::Span<const int64_t>>("places")
+                           .Attr<ffi::Span<const int64_t>>("processes")
                            .Attr<int64_t>("rows")
                            .Attr<std::string_view>("label")
                            .Attr<std::string_view>("algorithm")

@@ -1,14 +1,23 @@
 #include "ffi/meeting.h"
 
+#include <condition_variable>
 #include <cstdio>
+#include <exception>
 #include <map>
+#include <thread>
 #include <tuple>
 #include <utility>
 
+#include "ffi/pool.h"
 #include "kernels/copy.h"
 
 namespace pccl {
 namespace {
+
+// How long a thread of XLA's may poll for other processes before the pool takes over: longer than
+// a small collective takes, so that it need not change threads.
+constexpr double kInlineBudget_s = 200e-6;
+constexpr double kNoLimit = 1e30;
 
 std::string Seconds(double s) {
   char text[32];
@@ -18,120 +27,125 @@ std::string Seconds(double s) {
 
 }  // namespace
 
-Meeting::Meeting(const CallSite& site, int64_t group)
+Meeting::Meeting(const CallSite& site, int64_t group, uint64_t occasion)
     : site_(site),
       group_(group),
+      occasion_(occasion),
       present_(static_cast<size_t>(site.ranks())),
       buffers_(static_cast<size_t>(site.ranks())) {}
 
-std::string Meeting::Attend(const Arrival& arrival) {
+void Meeting::Attend(Arrival arrival) {
   Lock lock(mutex_);
+  if (state_ == State::kOver) {
+    const std::string error = error_;
+    lock.unlock();
+    return arrival.done(error);
+  }
   const auto rank = static_cast<size_t>(arrival.rank);
-  if (state_ == State::kFailed) return error_;
-  if (present_[rank]) {
-    Fail(Title() + ": rank " + std::to_string(rank) + " came twice. This is a bug of pccl_jax.");
-    return error_;
-  }
+  const std::string mismatch = Mismatch(arrival);
+  dones_.push_back(std::move(arrival.done));
   if (arrived_ == 0) first_ = arrival;
-  if (arrival.in_bytes != first_.in_bytes || arrival.dtype != first_.dtype) {
-    Fail(Title() + ": rank " + std::to_string(rank) + " passes " +
-         std::to_string(arrival.in_bytes) + " bytes, rank " + std::to_string(first_.rank) + " " +
-         std::to_string(first_.in_bytes) + ". Every rank must pass the same shape and dtype.");
-    return error_;
-  }
   present_[rank] = true;
   buffers_[rank] = arrival.buffers;
-  if (++arrived_ == present_.size()) {
-    Start(lock);
-  } else {
-    WaitForOthers(lock, arrival.rank);
-  }
-  return error_;
+  ++arrived_;
+  if (!mismatch.empty()) return End(lock, mismatch);
+  if (arrived_ == site_.team(group_).mine.size()) Start(lock);
 }
 
-// Called by the last rank to arrive.
+std::string Meeting::Mismatch(const Arrival& arrival) const {
+  const std::string rank = "rank " + std::to_string(arrival.rank);
+  if (present_[static_cast<size_t>(arrival.rank)]) {
+    return Title() + ": " + rank + " came twice. This is a bug of pccl_jax.";
+  }
+  if (arrived_ == 0 || (arrival.in_bytes == first_.in_bytes && arrival.dtype == first_.dtype)) {
+    return "";
+  }
+  return Title() + ": " + rank + " passes " + std::to_string(arrival.in_bytes) + " bytes, rank " +
+         std::to_string(first_.rank) + " " + std::to_string(first_.in_bytes) +
+         ". Every rank must pass the same shape and dtype.";
+}
+
+// Called when the last rank of this process has come.
 void Meeting::Start(Lock& lock) {
   Geometry geometry;
   const std::string error =
       Geometry::Make(site_.collective, site_.ranks(), site_.rows, first_.in_bytes, first_.out_bytes,
                      first_.item_bytes, &geometry);
-  if (!error.empty()) return Fail(Title() + ": " + error);
-  for (const RankBuffers& buffers : buffers_) PrepareOutput(buffers.out, first_.out_bytes);
-  execution_ = std::make_unique<Execution>(site_, geometry, first_.dtype, group_, buffers_);
-  helpers_wanted_ = execution_->useful_workers() - 1;
-  state_ = helpers_wanted_ > 0 ? State::kSharing : State::kRunning;
-  lock.unlock();
-  for (int i = 0; i < helpers_wanted_; ++i) changed_.notify_one();
-  execution_->Work(0);
-  lock.lock();
-  Finish(lock);
-}
-
-// Called by every worker; the first one tells the others.
-void Meeting::Finish(Lock& lock) {
-  if (state_ != State::kRunning && state_ != State::kSharing) return;
-  state_ = State::kComplete;
-  lock.unlock();
-  changed_.notify_all();
-  lock.lock();
-}
-
-// Sleeps rather than spins: measured with two ranks on two cores, a spinning rank takes the core
-// that its peer needs as soon as anything else runs on the machine.
-void Meeting::WaitForOthers(Lock& lock, int64_t rank) {
-  const auto since = Clock::now();
-  for (;;) {
-    switch (state_) {
-      case State::kGathering: {
-        WarnOrGiveUp(rank, since);
-        const auto patience = warned_ ? site_.patience.timeout : site_.patience.warn;
-        const auto until = since + std::chrono::duration_cast<Clock::duration>(patience);
-        if (state_ == State::kGathering) changed_.wait_until(lock, until);
-        break;
-      }
-      case State::kSharing:
-        if (helpers_ < helpers_wanted_) {
-          const int worker = ++helpers_;
-          lock.unlock();
-          execution_->Work(worker);
-          lock.lock();
-          Finish(lock);
-        } else {
-          changed_.wait(lock);
-        }
-        break;
-      case State::kRunning:
-        changed_.wait(lock);
-        break;
-      case State::kComplete:
-      case State::kFailed:
-        return;
-    }
+  if (!error.empty()) return End(lock, Title() + ": " + error);
+  try {
+    for (const RankBuffers& buffers : buffers_) PrepareOutput(buffers.out, first_.out_bytes);
+    execution_ = std::make_unique<Execution>(
+        Execution::Setup{&site_, geometry, first_.dtype, group_, occasion_, Title(), buffers_});
+  } catch (const std::exception& e) {
+    return End(lock, Title() + ": " + e.what());
   }
+  state_ = State::kRunning;
+  const int workers = execution_->useful_workers();
+  for (int worker = 1; worker < workers; ++worker) WorkInPool(worker);
+  Work(lock, 0, kInlineBudget_s);
 }
 
-void Meeting::Fail(std::string error) {
-  error_ = std::move(error);
-  state_ = State::kFailed;
-  changed_.notify_all();
+void Meeting::WorkInPool(int worker) {
+  RunInPool([self = shared_from_this(), worker] {
+    Lock lock(self->mutex_);
+    if (self->state_ == State::kRunning) self->Work(lock, worker, kNoLimit);
+  });
 }
 
-void Meeting::WarnOrGiveUp(int64_t rank, Clock::time_point since) {
-  const std::chrono::duration<double> waited = Clock::now() - since;
+// The last worker out of an execution that has failed may say so: until then its buffers are in
+// use.
+void Meeting::Work(Lock& lock, int worker, double budget_s) {
+  ++working_;
+  lock.unlock();
+  const Execution::Outcome outcome = execution_->Work(worker, budget_s);
+  lock.lock();
+  --working_;
+  if (state_ == State::kOver) return;
+  if (outcome == Execution::Outcome::kComplete) return End(lock, "");
+  if (outcome == Execution::Outcome::kOutOfTime) return WorkInPool(worker);
+  if (working_ > 0) return;
+  execution_->Abandon();
+  End(lock, execution_->error());
+}
+
+// The caller's own rank, the last to arrive, is told first and on this thread: it is not waiting
+// yet. The others go on with their programs, so each needs a thread.
+void Meeting::End(Lock& lock, const std::string& error) {
+  error_ = error;
+  state_ = State::kOver;
+  std::vector<Done> dones = std::move(dones_);
+  dones_.clear();
+  lock.unlock();
+  for (size_t i = 0; i + 1 < dones.size(); ++i) {
+    RunInPool([done = std::move(dones[i]), error] { done(error); });
+  }
+  if (!dones.empty()) dones.back()(error);
+  lock.lock();
+}
+
+bool Meeting::Check() {
+  Lock lock(mutex_);
+  if (state_ != State::kGathering) return false;
+  const std::chrono::duration<double> waited = Clock::now() - since_;
   const bool give_up = waited >= site_.patience.timeout;
-  if (!give_up && (warned_ || waited < site_.patience.warn)) return;
-  std::string text = Title() + ": rank " + std::to_string(rank) + " has waited " +
-                     Seconds(waited.count()) + ". Here: ranks " + Ranks(true) +
-                     ". Not come: ranks " + Ranks(false) + ".";
+  if (!give_up && (warned_ || waited < site_.patience.warn)) return true;
+  std::string text = Title() + ": ranks " + Ranks(true) + " have waited " +
+                     Seconds(waited.count()) + ". Not come: ranks " + Ranks(false) + ".";
   if (give_up) {
-    return Fail(text +
-                " Does every device of the axis reach this call? A collective inside lax.cond or "
-                "lax.while_loop must be reached by all or none. If the missing ranks are only "
-                "slow, raise PCCL_TIMEOUT_S.");
+    text +=
+        " Does every device of the axis reach this call? A collective inside lax.cond or "
+        "lax.while_loop must be reached by all or none. If the missing ranks are only slow, raise "
+        "PCCL_TIMEOUT_S.";
+    RunInPool([self = shared_from_this(), text] {
+      Lock lock(self->mutex_);
+      if (self->state_ == State::kGathering) self->End(lock, text);
+    });
+    return true;
   }
   warned_ = true;
   text += " Still waiting (until PCCL_TIMEOUT_S=" + Seconds(site_.patience.timeout.count()) + ").";
   std::fprintf(stderr, "pccl_jax: %s\n", text.c_str());
+  return true;
 }
 
 std::string Meeting::Title() const {
@@ -142,7 +156,8 @@ std::string Meeting::Title() const {
 // Named by their place on the axis, with the device where the two differ.
 std::string Meeting::Ranks(bool present) const {
   std::string text;
-  for (size_t r = 0; r < present_.size(); ++r) {
+  for (const int64_t rank : site_.team(group_).mine) {
+    const auto r = static_cast<size_t>(rank);
     if (present_[r] != present) continue;
     const int64_t place = site_.group_places(group_)[r], device = site_.group_members(group_)[r];
     text += (text.empty() ? "" : ", ") + std::to_string(place);
@@ -157,33 +172,62 @@ using Key = std::tuple<int64_t, const CallSite*, int64_t>;
 
 struct Entry {
   std::shared_ptr<Meeting> meeting;
-  int64_t to_come;
+  int64_t to_come = 0;
 };
 
-struct Meetings {
-  std::mutex mutex;
-  std::map<Key, Entry> open;
-};
+// The meetings that somebody may still come to, and a thread that looks after them.
+class Meetings {
+ public:
+  Meetings() {
+    std::thread([this] { Watch(); }).detach();
+  }
 
-// Never destroyed: XLA's threads may outlive static destruction.
-Meetings& OpenMeetings() {
-  static Meetings* meetings = new Meetings;
-  return *meetings;
-}
+  std::shared_ptr<Meeting> Join(int64_t run_id, const CallSite& site, int64_t group) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto [it, is_new] = open_.try_emplace({run_id, &site, group});
+    if (is_new) {
+      it->second.meeting = std::make_shared<Meeting>(site, group, site.NextOccasion(group));
+      it->second.to_come = static_cast<int64_t>(site.team(group).mine.size());
+    }
+    std::shared_ptr<Meeting> meeting = it->second.meeting;
+    if (--it->second.to_come == 0) {
+      open_.erase(it);
+    } else if (!watching_) {
+      watching_ = true;
+      lock.unlock();
+      opened_.notify_one();
+    }
+    return meeting;
+  }
+
+ private:
+  void Watch() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      opened_.wait(lock, [this] { return watching_; });
+      std::vector<std::shared_ptr<Meeting>> gathering;
+      for (const auto& [key, entry] : open_) gathering.push_back(entry.meeting);
+      watching_ = !gathering.empty();
+      lock.unlock();
+      bool any = false;
+      for (const auto& meeting : gathering) any |= meeting->Check();
+      gathering.clear();
+      std::this_thread::sleep_for(std::chrono::milliseconds(any ? 100 : 1));
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  std::map<Key, Entry> open_;
+  bool watching_ = false;
+};
 
 }  // namespace
 
-std::string MeetPeers(int64_t run_id, const CallSite& site, int64_t group, const Arrival& arrival) {
-  std::shared_ptr<Meeting> meeting;
-  {
-    Meetings& meetings = OpenMeetings();
-    std::lock_guard<std::mutex> lock(meetings.mutex);
-    const auto [it, is_new] = meetings.open.try_emplace({run_id, &site, group});
-    if (is_new) it->second = {std::make_shared<Meeting>(site, group), site.ranks()};
-    meeting = it->second.meeting;
-    if (--it->second.to_come == 0) meetings.open.erase(it);
-  }
-  return meeting->Attend(arrival);
+void MeetPeers(int64_t run_id, const CallSite& site, int64_t group, Arrival arrival) {
+  static Meetings* meetings = new Meetings;  // never destroyed: its thread never ends
+  meetings->Join(run_id, site, group)->Attend(std::move(arrival));
 }
 
 }  // namespace pccl

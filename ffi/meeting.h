@@ -3,8 +3,8 @@
 #define PCCL_FFI_MEETING_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +15,9 @@
 
 namespace pccl {
 
+// Told once, on any thread, when the collective is complete (with "") or has failed.
+using Done = std::function<void(const std::string& error)>;
+
 // What a rank brings to a collective.
 struct Arrival {
   int64_t rank = 0;  // schedule rank
@@ -22,53 +25,57 @@ struct Arrival {
   size_t in_bytes = 0, out_bytes = 0;
   DType dtype = DType::kBool;
   size_t item_bytes = 1;
+  Done done;  // the buffers must stay valid until it is called
 };
 
-// One occurrence of a call in one run of a program, for one group. The last rank to arrive
-// starts the execution and works on it; a few of the others are called in to help, the rest
-// sleep until it is complete.
-class Meeting {
+// One occurrence of a call in one run of a program, for one group. Nobody waits here: the last
+// rank of this process to arrive starts the execution, and works on it as long as there is
+// something to do; what must wait for other processes goes on in the pool.
+class Meeting : public std::enable_shared_from_this<Meeting> {
  public:
-  Meeting(const CallSite& site, int64_t group);
-
-  // Called once a rank, by the thread that runs its call. Returns, with an error text or "",
-  // when the collective is complete, when it has failed, or when the site's patience ends; until
-  // then the buffers must stay valid.
-  std::string Attend(const Arrival& arrival);
-
- private:
-  // kSharing: running, and others may help.
-  enum class State { kGathering, kRunning, kSharing, kComplete, kFailed };
-  using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
 
+  // `occasion` names it, alike in every process of the group.
+  Meeting(const CallSite& site, int64_t group, uint64_t occasion);
+
+  // Called once a rank.
+  void Attend(Arrival arrival);
+  // Warns about missing ranks, or gives up, when it is time. Returns whether any are missing.
+  bool Check();
+
+ private:
+  enum class State { kGathering, kRunning, kOver };
+  using Lock = std::unique_lock<std::mutex>;
+
+  std::string Mismatch(const Arrival& arrival) const;
   void Start(Lock& lock);
-  void WaitForOthers(Lock& lock, int64_t rank);
-  void Finish(Lock& lock);
-  void Fail(std::string error);
-  void WarnOrGiveUp(int64_t rank, Clock::time_point since);
+  void Work(Lock& lock, int worker, double budget_s);
+  void WorkInPool(int worker);
+  void End(Lock& lock, const std::string& error);
   std::string Title() const;
   std::string Ranks(bool present) const;
 
-  const CallSite& site_;
+  const CallSite& site_;  // valid until the meeting is over
   const int64_t group_;
+  const uint64_t occasion_;
+  const Clock::time_point since_ = Clock::now();
   std::mutex mutex_;  // guards everything below
-  std::condition_variable changed_;
   State state_ = State::kGathering;
   std::vector<bool> present_;
   size_t arrived_ = 0;
   std::vector<RankBuffers> buffers_;
+  std::vector<Done> dones_;
   Arrival first_;  // the others must match it
   std::unique_ptr<Execution> execution_;
-  int helpers_wanted_ = 0, helpers_ = 0;
+  int working_ = 0;
   bool warned_ = false;
   std::string error_;
 };
 
 // Takes the rank to its meeting: the one of (run, site, group) that it has not attended yet. A
 // meeting is forgotten once every rank has come, so one that failed is still found by the late.
-// Thread safe. Returns what Meeting::Attend returns.
-std::string MeetPeers(int64_t run_id, const CallSite& site, int64_t group, const Arrival& arrival);
+// Thread safe, does not wait.
+void MeetPeers(int64_t run_id, const CallSite& site, int64_t group, Arrival arrival);
 
 }  // namespace pccl
 

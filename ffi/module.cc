@@ -1,32 +1,82 @@
 // The Python module pccl_jax._native.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <utility>
 
 #include "ffi/handlers.h"
+#include "ffi/shared/board.h"
+#include "ffi/world.h"
 
 namespace nb = nanobind;
 
+namespace {
+
+nb::dict CpuStages() {
+  nb::dict stages;
+  stages["instantiate"] = nb::capsule(pccl::CpuHandlers().instantiate);
+  stages["execute"] = nb::capsule(pccl::CpuHandlers().execute);
+  return stages;
+}
+
+nb::dict CpuStateType() {
+  nb::dict type;
+  type["type_id"] = nb::capsule(pccl::CpuHandlers().state_type_id);
+  type["type_info"] = nb::capsule(pccl::CpuHandlers().state_type_info);
+  return type;
+}
+
+// The segment this process has created, until it joins the world. Guarded by the GIL.
+pccl::Segment& OwnSegment() {
+  static pccl::Segment segment;
+  return segment;
+}
+
+void CreateSegment(const std::string& name, size_t nbytes) {
+  OwnSegment() = pccl::Segment::Create(name, pccl::SegmentBytes(pccl::SlotBytes(nbytes)));
+  pccl::FormatSegment(OwnSegment().data(), pccl::SlotBytes(nbytes));
+}
+
+std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector<int64_t> mpi_rank,
+                      const std::string& mpi4py_file, int any_source, uint64_t comm,
+                      int largest_tag, const std::map<int64_t, std::string>& segments) {
+  auto world = std::make_unique<pccl::World>();
+  world->process = process;
+  world->host_of = std::move(host_of);
+  world->mpi_rank = std::move(mpi_rank);
+  world->mpi = pccl::MpiLibrary::Bind(mpi4py_file, any_source);
+  world->comm = static_cast<int64_t>(comm);
+  world->largest_tag = largest_tag;
+  for (const auto& [owner, name] : segments) {
+    world->shared.segments[owner] =
+        owner == process ? std::move(OwnSegment()) : pccl::Segment::Attach(name);
+  }
+  const std::string library = world->mpi->name();
+  pccl::JoinWorld(std::move(world));
+  return library;
+}
+
+}  // namespace
+
 NB_MODULE(_native, m) {
   m.doc() = "The compiled part of pccl_jax: XLA FFI handlers and what they run on.";
-  m.def(
-      "cpu_handlers",
-      [] {
-        nb::dict stages;
-        stages["instantiate"] = nb::capsule(pccl::CpuHandlers().instantiate);
-        stages["execute"] = nb::capsule(pccl::CpuHandlers().execute);
-        return stages;
-      },
-      "The stages of the FFI target for jax.ffi.register_ffi_target.");
-  m.def(
-      "cpu_state_type",
-      [] {
-        nb::dict type;
-        type["type_id"] = nb::capsule(pccl::CpuHandlers().state_type_id);
-        type["type_info"] = nb::capsule(pccl::CpuHandlers().state_type_info);
-        return type;
-      },
-      "The type of the target's state for jax.ffi.register_ffi_type.");
+  m.def("cpu_handlers", &CpuStages,
+        "The stages of the FFI target for jax.ffi.register_ffi_target.");
+  m.def("cpu_state_type", &CpuStateType,
+        "The type of the target's state for jax.ffi.register_ffi_type.");
   m.def(
       "ffi_api_version", [] { return std::pair(pccl::FfiApiMajor(), pccl::FfiApiMinor()); },
       "Version (major, minor) of the XLA FFI headers this module was compiled with.");
+  m.def("create_segment", &CreateSegment, nb::arg("name"), nb::arg("nbytes"),
+        "Creates this process's shared memory, of about nbytes bytes.");
+  m.def("unlink_segment", &pccl::Segment::Unlink, nb::arg("name"),
+        "Removes a segment's name; those who have mapped it keep it.");
+  m.def("join_world", &JoinWorld, nb::arg("process"), nb::arg("host_of"), nb::arg("mpi_rank"),
+        nb::arg("mpi4py_file"), nb::arg("any_source"), nb::arg("comm"), nb::arg("largest_tag"),
+        nb::arg("segments"),
+        "Connects this process to the others; returns the name of the MPI library.");
 }

@@ -30,12 +30,12 @@ class PerRank {
 NodePhase::NodePhase(const Layout& layout, const Schedule& schedule, const Phase& phase,
                      RankState* ranks, int64_t first)
     : layout_(layout),
+      schedule_(schedule),
+      phase_(phase),
       collective_(phase.collective),
-      nodes_(schedule.nodes),
       local_(schedule.local),
       round_(phase.first_round),
-      node_(ranks + first),
-      first_(first) {
+      node_(ranks + first) {
   const size_t whole = layout.geometry.whole_bytes();
   const bool by_chunk = collective_ != Collective::kAllReduce;
   const int64_t items = by_chunk ? schedule.ranks() : 1;
@@ -128,16 +128,7 @@ void NodePhase::ReducePiece(int64_t part) {
 
 void NodePhase::Complete() {
   for (int64_t index = 0; index < local_; ++index) {
-    RankState& rank = node_[index];
-    if (collective_ == Collective::kReduceScatter) {
-      for (int64_t m = 0; m < nodes_; ++m) {
-        const int64_t chunk = ChunkOf(index, m);
-        rank.MoveTo(rank.NextHome(layout_, chunk, round_), layout_, chunk, round_);
-      }
-    } else {
-      const int64_t chunks = layout_.split ? nodes_ * local_ : 1;
-      for (int64_t c = 0; c < chunks; ++c) rank.MoveTo(Home::kOut, layout_, c, round_);
-    }
+    SettleAfterIntra(layout_, schedule_, phase_, index, &node_[index]);
   }
   for (int64_t index = 0; index < local_; ++index) {
     node_[index].progress.store(round_ + 1, std::memory_order_release);

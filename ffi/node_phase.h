@@ -34,12 +34,13 @@ class NodePhase {
   void Complete();
 
   const Layout& layout_;
+  const Schedule& schedule_;
+  const Phase& phase_;
   const Collective collective_;
-  const int64_t nodes_, local_, round_;
+  const int64_t local_, round_;
   RankState* const node_;  // the node's first rank
-  const int64_t first_;
-  int64_t parts_ = 1;   // pieces an item is cut into
-  int64_t pieces_ = 0;  // in all
+  int64_t parts_ = 1;      // pieces an item is cut into
+  int64_t pieces_ = 0;     // in all
   std::atomic<int64_t> next_{0}, done_{0};
 };
 

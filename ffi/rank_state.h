@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "ffi/byte_stream.h"
 #include "ffi/geometry.h"
+#include "ffi/schedule.h"
 #include "kernels/reduce.h"
 
 namespace pccl {
@@ -42,7 +44,11 @@ struct alignas(64) RankState {
   std::atomic<int64_t> progress{0};
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
   size_t phase = 0;
+  int64_t posted = 0;  // rounds whose messages have been sent
   bool finished = false;
+
+  // Whether the rank belongs to this process; of the others nothing is known here.
+  bool present() const { return in != nullptr; }
 
   char* Base(Home home) const { return home == Home::kIn ? in : home == Home::kWork ? work : out; }
   // Where the rank's value of `chunk` was before `round`.
@@ -61,6 +67,14 @@ struct alignas(64) RankState {
     homes[static_cast<size_t>(layout.split ? chunk : round + 1)] = home;
   }
 };
+
+// What `sender` sends in `round`, a round of a step phase, from where it lies.
+ByteStream MessageBytes(const Layout& layout, const Schedule& schedule, const RankState& sender,
+                        int64_t round);
+
+// The homes of rank `index` of a node after an intra phase.
+void SettleAfterIntra(const Layout& layout, const Schedule& schedule, const Phase& phase,
+                      int64_t index, RankState* rank);
 
 }  // namespace pccl
 

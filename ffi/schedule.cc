@@ -61,11 +61,10 @@ int64_t Phase::ReceiverFrom(int64_t rank, int64_t nodes) const {
   return rank >= senders_begin && rank < senders_end ? to.At(rank, nodes) : -1;
 }
 
-bool Schedule::combines() const {
-  for (const Phase& phase : phases) {
-    if (!phase.intra && phase.action == Action::kCombine) return true;
-  }
-  return false;
+const Phase& Schedule::PhaseOf(int64_t round) const {
+  size_t k = 0;
+  while (round >= phases[k].first_round + phases[k].times) ++k;
+  return phases[k];
 }
 
 std::string Schedule::Decode(const int64_t* program, size_t size, Schedule* schedule) {

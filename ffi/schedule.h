@@ -35,6 +35,12 @@ struct Phase {
   int64_t senders_begin = 0, senders_end = 0;
   int64_t first_round = 0;
 
+  // Calls f(m) for the chunks that `rank` sends in `round`, of `chunks` in all.
+  template <class F>
+  void ForChunks(int64_t rank, int64_t round, int64_t chunks, F&& f) const {
+    const int64_t begin = FirstChunk(rank, round - first_round, chunks);
+    for (int64_t c = 0; c < count; ++c) f((begin + c) % chunks);
+  }
   // First chunk that `rank` sends in repetition `i`.
   int64_t FirstChunk(int64_t rank, int64_t i, int64_t chunks) const;
   // The rank that sends to `rank`, or -1 where nobody does.
@@ -51,7 +57,7 @@ struct Schedule {
 
   int64_t ranks() const { return nodes * local; }
   int64_t chunks() const { return split ? nodes : 1; }
-  bool combines() const;  // whether any phase combines (senders keep their partial)
+  const Phase& PhaseOf(int64_t round) const;
 
   // Reads the int64 program of pccl_jax/schedule/encode.py. Returns an error text, or "".
   static std::string Decode(const int64_t* program, size_t size, Schedule* schedule);

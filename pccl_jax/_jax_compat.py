@@ -8,6 +8,8 @@ from typing import Any
 import jax
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import distributed as _distributed
+from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import parallel as _parallel
 from jax._src.lib.mlir.dialects import hlo as _hlo
@@ -19,9 +21,11 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "ad",
+    "backends_exist",
     "batching",
     "canonicalize_axis",
     "check_vma",
+    "distributed_state",
     "in_manual_context",
     "insert_varying",
     "is_tracer",
@@ -118,6 +122,19 @@ def new_call_number(ctx: mlir.LoweringRuleContext) -> tuple[str, int]:
     module = ctx.module_context
     name = module.module.operation.attributes["sym_name"]
     return str(name).strip('"'), int(next(module.channel_iterator))
+
+
+def distributed_state() -> tuple[int, int] | None:
+    """This process's number and the number of processes, if jax.distributed was initialised."""
+    state = _distributed.global_state
+    if state.client is None:
+        return None
+    return int(state.process_id), int(state.num_processes)
+
+
+def backends_exist() -> bool:
+    """Whether some code has used a device already, after which jax.distributed cannot start."""
+    return bool(_xla_bridge.backends_are_initialized())
 
 
 def partition_id() -> Any:

@@ -281,7 +281,7 @@ def reduce_scatter(
                 leaf, axes, scatter_dimension=scatter_dimension, axis_index_groups=groups,
                 tiled=tiled,
             )
-        leaf = _check_operator(jnp.asarray(leaf), op, kind, count_booleans=False)
+        leaf = _check_operator(jnp.asarray(leaf), op, kind)
         return reduce_scatter_p.bind(
             insert_varying(axes, leaf),
             scatter_dimension=_scatter_dimension(leaf, scatter_dimension, size, tiled),
@@ -346,12 +346,12 @@ def _operator(op: str) -> Op:
     return _OPS[op]
 
 
-def _check_operator(leaf: Any, op: str, kind: Op, *, count_booleans: bool = True) -> Any:
+def _check_operator(leaf: Any, op: str, kind: Op) -> Any:
     """The leaf as lax reduces it: booleans are counted by a sum."""
     dtype = jax.dtypes.result_type(leaf)
     if op in ("and", "or") and dtype != np.bool_:
         raise TypeError(f"op {op!r} is for booleans, got {dtype}; use 'min' or 'max'.")
-    if kind is Op.SUM and dtype == np.bool_ and count_booleans:
+    if kind is Op.SUM and dtype == np.bool_:
         return lax.convert_element_type(leaf, np.int32)
     return leaf
 

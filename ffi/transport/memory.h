@@ -17,9 +17,9 @@ class MemoryTransport : public Transport {
   MemoryTransport(const Layout& layout, const Schedule& schedule, const RankState* ranks)
       : layout_(layout), schedule_(schedule), ranks_(ranks) {}
 
-  bool Arrived(const Message& message) override;
-  View Chunk(const Message& message, int64_t chunk) override;
-  bool Released(int64_t rank, int64_t round) override;
+  void Send(const Message&, const ByteStream&) override {}
+  bool Sent(int64_t rank, int64_t round) override;
+  Delivery Receive(const Message& message, const Sink& sink) override;
 
  private:
   const Layout& layout_;

@@ -2,31 +2,50 @@
 #ifndef PCCL_FFI_TRANSPORT_TRANSPORT_H_
 #define PCCL_FFI_TRANSPORT_TRANSPORT_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 
-#include "ffi/geometry.h"
+#include "ffi/byte_stream.h"
 
 namespace pccl {
 
-// Ranks are schedule ranks of one group.
+// The message that `sender` sends in `round`. Ranks are schedule ranks of one group.
 struct Message {
   int64_t sender = 0;
   int64_t receiver = 0;
   int64_t round = 0;
 };
 
-// No method blocks. Called by whichever thread holds the lock of the rank in question.
+// What the receiver does with the bytes of a message. Both functions may be called for any cut of
+// the message, in order; bytes that went directly to their place are not handed to `take`.
+struct Sink {
+  size_t nbytes = 0;
+  // Where bytes [begin, end) may be written as they come; nullptr where they may not.
+  std::function<char*(size_t begin, size_t end)> place;
+  std::function<void(size_t begin, size_t end, const char* data)> take;
+};
+
+enum class Delivery { kNothing, kSome, kAll };
+
+// No method blocks. Called by whichever thread holds the lock of the rank in question. May throw
+// std::runtime_error where the underlying library fails.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Whether the whole message can be read through Chunk().
-  virtual bool Arrived(const Message& message) = 0;
-  // One chunk of an arrived message; readable until the receiver completes the round.
-  virtual View Chunk(const Message& message, int64_t chunk) = 0;
+  // Starts sending; once per message. The bytes must stay valid and unchanged until Sent.
+  virtual void Send(const Message& message, const ByteStream& bytes) = 0;
   // Whether everything that `rank` sent in rounds before `round` has been read, so that the
   // buffers it was sent from may be overwritten.
-  virtual bool Released(int64_t rank, int64_t round) = 0;
+  virtual bool Sent(int64_t rank, int64_t round) = 0;
+  // Hands to the sink what has come since the last call: kAll with the last byte.
+  virtual Delivery Receive(const Message& message, const Sink& sink) = 0;
+  // Gives up everything in flight: no buffer is written to afterwards.
+  virtual void Cancel() {}
+  // Whose messages are missing, for people; "" where none is.
+  virtual std::string WaitingFor() const { return ""; }
 };
 
 }  // namespace pccl

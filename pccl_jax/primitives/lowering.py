@@ -24,7 +24,7 @@ from pccl_jax._jax_compat import (
     partition_id,
 )
 from pccl_jax.dispatch import Choice, Request, record, select
-from pccl_jax.runtime import node_of_mesh, preferred_algorithm, register_handlers
+from pccl_jax.runtime import place_devices, preferred_algorithm, register_handlers
 from pccl_jax.runtime.native import TARGET
 from pccl_jax.topology import GroupLayout, arrange
 from pccl_jax.types import Collective, Op, reduces
@@ -67,6 +67,7 @@ class Plan:
     choice: Choice
     layout: GroupLayout
     schedule: schedule.Schedule
+    processes: np.ndarray[Any, np.dtype[np.int64]]
 
 
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
@@ -81,7 +82,9 @@ def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
     if choice.algorithm == "xla" or layout is None:
         return None
     built = schedule.build(choice.algorithm, call.collective, layout.nodes, layout.local)
-    return Plan(choice, layout, built)
+    process_of = place_devices(lowering_mesh(ctx)).process_of
+    members = [process_of[device] for group in layout.members for device in group]
+    return Plan(choice, layout, built, np.array(members, np.int64))
 
 
 def _layout(
@@ -94,7 +97,8 @@ def _layout(
     groups = mesh_axis_groups(ctx, call.axes)
     if call.groups is not None:
         groups = [[group[i] for i in part] for group in groups for part in call.groups]
-    layout = arrange(groups, node_of_mesh(mesh))
+    places = place_devices(mesh)
+    layout = arrange(groups, places.node_of)
     if layout is None:
         return None, "axis_index_groups of different sizes"
     if math.prod(aval.shape) == 0:
@@ -103,8 +107,8 @@ def _layout(
         return layout, f"{aval.dtype} is packed"
     if call.collective is not Collective.ALL_GATHER and not reduces(aval.dtype, call.op):
         return layout, f"no kernel reduces {aval.dtype} with {call.op.name.lower()}"
-    if jax.process_count() > 1:
-        return layout, "several processes"
+    if places.obstacle is not None:
+        return layout, places.obstacle
     return layout, None
 
 
@@ -140,17 +144,25 @@ def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
         "program": schedule.encode(plan.schedule),
         "members": np.array(plan.layout.members, np.int64).reshape(-1),
         "places": np.array(plan.layout.places, np.int64).reshape(-1),
+        "processes": plan.processes,
         "rows": np.int64(math.prod(shape[: call.dimension])),
-        "label": f"{call.collective.label} over axis {call.axis_label}",
+        "label": _label(call, plan.choice),
         "algorithm": plan.choice.algorithm,
-        "site": _site_id(ctx, plan.choice),
+        "site": _site_id(ctx),
     }
     rank_aval = ShapedArray((), np.dtype(np.uint32))
     call_ctx = ctx.replace(avals_in=[ctx.avals_in[0], rank_aval])
     return jax.ffi.ffi_lowering(TARGET)(call_ctx, x, partition_id(), **attributes)
 
 
-def _site_id(ctx: mlir.LoweringRuleContext, choice: Choice) -> np.int64:
-    """A number of the call that every process computes alike."""
-    text = f"{new_call_number(ctx)} {choice.request}"
+def _label(call: Call, choice: Choice) -> str:
+    """The call in words; processes whose calls read differently do not belong together."""
+    op = "" if call.collective is Collective.ALL_GATHER else f" ({call.op.name.lower()})"
+    operand = f"{choice.dtype}[{','.join(map(str, choice.shape))}]"
+    return f"{call.collective.label}{op} of {operand} over axis {call.axis_label}"
+
+
+def _site_id(ctx: mlir.LoweringRuleContext) -> np.int64:
+    """A number of the call that every process computes alike, whatever it passes there."""
+    text = repr(new_call_number(ctx))
     return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8).digest(), np.int64)[0]

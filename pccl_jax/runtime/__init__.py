@@ -1,12 +1,13 @@
-"""What the process is part of: the extension, the topology, the settings."""
+"""What the process is part of: the extension, the other processes, the settings."""
 
 from pccl_jax.runtime.native import register_handlers
-from pccl_jax.runtime.processes import init, node_of_mesh, topology
+from pccl_jax.runtime.places import place_devices, topology
 from pccl_jax.runtime.settings import preferred_algorithm, using
+from pccl_jax.runtime.startup import init
 
 __all__ = [
     "init",
-    "node_of_mesh",
+    "place_devices",
     "preferred_algorithm",
     "register_handlers",
     "topology",

@@ -1,0 +1,226 @@
+#include "ffi/control.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "ffi/hash.h"
+
+namespace pccl {
+namespace {
+
+struct Outgoing {
+  MpiLibrary::Handle request;
+  std::unique_ptr<ControlMessage> message;
+};
+
+struct Mail {
+  std::mutex mutex;
+  std::vector<Outgoing> out;
+  std::map<std::pair<uint64_t, ControlKind>, std::deque<ControlMessage>> in;
+  std::map<uint64_t, std::string> refused;  // keys whose handshake failed here
+  std::map<int, int> used_tags;             // first tag -> one past the last
+};
+
+// Never destroyed: XLA's threads may outlive static destruction.
+Mail& TheMail() {
+  static Mail* mail = new Mail;
+  return *mail;
+}
+
+void SetText(ControlMessage* message, const std::string& text) {
+  const size_t n = std::min(text.size(), sizeof message->text - 1);
+  std::memcpy(message->text, text.data(), n);
+  message->text[n] = '\0';
+}
+
+void SendLocked(Mail& mail, const World& world, int64_t process, const ControlMessage& message) {
+  const auto sent = [&](Outgoing& o) { return world.mpi->Test(&o.request); };
+  mail.out.erase(std::remove_if(mail.out.begin(), mail.out.end(), sent), mail.out.end());
+  auto copy = std::make_unique<ControlMessage>(message);
+  copy->source = world.process;
+  const auto rank = static_cast<int>(world.mpi_rank[static_cast<size_t>(process)]);
+  const auto request = world.mpi->Isend(copy.get(), sizeof *copy, rank, kControlTag, world.comm);
+  mail.out.push_back({request, std::move(copy)});
+}
+
+constexpr int kCandidates = 64;
+
+// Candidate i for the first tag of a key: the same on every process.
+int TagCandidate(const World& world, uint64_t key, int i, int span) {
+  const int places = (world.largest_tag - kFirstDataTag) / span;
+  const uint64_t place = Mix(key, static_cast<uint64_t>(i)) % static_cast<uint64_t>(places);
+  return kFirstDataTag + static_cast<int>(place) * span;
+}
+
+bool TagsAreFree(const Mail& mail, int first, int span) {
+  const auto after = mail.used_tags.lower_bound(first);
+  if (after != mail.used_tags.end() && after->first < first + span) return false;
+  return after == mail.used_tags.begin() || std::prev(after)->second <= first;
+}
+
+int Span(const Team& team) { return static_cast<int>(team.width * team.width); }
+
+uint64_t FreeTags(const World& world, uint64_t key, int span) {
+  Mail& mail = TheMail();
+  std::lock_guard<std::mutex> lock(mail.mutex);
+  uint64_t free = 0;
+  for (int i = 0; i < kCandidates; ++i) {
+    const bool is_free = TagsAreFree(mail, TagCandidate(world, key, i, span), span);
+    free |= static_cast<uint64_t>(is_free) << i;
+  }
+  return free;
+}
+
+void UseTags(int first, int span) {
+  Mail& mail = TheMail();
+  std::lock_guard<std::mutex> lock(mail.mutex);
+  mail.used_tags[first] = first + span;
+}
+
+}  // namespace
+
+void SendControl(const World& world, int64_t process, const ControlMessage& message) {
+  Mail& mail = TheMail();
+  std::lock_guard<std::mutex> lock(mail.mutex);
+  SendLocked(mail, world, process, message);
+}
+
+void SendAbort(const World& world, const Team& team, uint64_t key, const std::string& error) {
+  ControlMessage message;
+  message.key = key;
+  message.kind = ControlKind::kAbort;
+  SetText(&message, error);
+  for (const int64_t process : team.processes) {
+    if (process != world.process) SendControl(world, process, message);
+  }
+}
+
+void PollControl(const World& world) {
+  Mail& mail = TheMail();
+  std::unique_lock<std::mutex> lock(mail.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // somebody else is receiving
+  while (world.mpi->Probe(kControlTag, world.comm)) {
+    ControlMessage message;
+    world.mpi->Receive(&message, sizeof message, kControlTag, world.comm);
+    const auto refused = mail.refused.find(message.key);
+    if (message.kind == ControlKind::kHello && refused != mail.refused.end()) {
+      ControlMessage verdict;
+      verdict.key = message.key;
+      verdict.kind = ControlKind::kVerdict;
+      SetText(&verdict, refused->second);
+      SendLocked(mail, world, message.source, verdict);
+      continue;
+    }
+    mail.in[{message.key, message.kind}].push_back(message);
+  }
+}
+
+bool TakeControl(uint64_t key, ControlKind kind, ControlMessage* message) {
+  Mail& mail = TheMail();
+  std::lock_guard<std::mutex> lock(mail.mutex);
+  const auto it = mail.in.find({key, kind});
+  if (it == mail.in.end()) return false;
+  *message = it->second.front();
+  it->second.pop_front();
+  if (it->second.empty()) mail.in.erase(it);
+  return true;
+}
+
+void ReleaseTags(int first_tag) {
+  Mail& mail = TheMail();
+  std::lock_guard<std::mutex> lock(mail.mutex);
+  mail.used_tags.erase(first_tag);
+}
+
+Handshake::Handshake(const World& world, const Team& team, uint64_t key, std::string description)
+    : world_(world), team_(team), key_(key), description_(std::move(description)) {}
+
+bool Handshake::Advance() {
+  if (complete() || !error_.empty()) return false;
+  const bool starts = !started_;
+  if (starts) SayHello();
+  PollControl(world_);
+  return (leads() ? HearHellos() : HearVerdict()) || starts;
+}
+
+void Handshake::SayHello() {
+  started_ = true;
+  ControlMessage hello;
+  hello.key = key_;
+  hello.source = world_.process;
+  hello.signature = HashOf(description_);
+  hello.free_tags = FreeTags(world_, key_, Span(team_));
+  SetText(&hello, description_);
+  if (leads()) {
+    hellos_[world_.process] = hello;
+  } else {
+    SendControl(world_, team_.processes[0], hello);
+  }
+}
+
+bool Handshake::HearHellos() {
+  ControlMessage hello;
+  bool any = false;
+  while (TakeControl(key_, ControlKind::kHello, &hello)) {
+    hellos_[hello.source] = hello;
+    any = true;
+    if (hello.signature == hellos_[world_.process].signature) continue;
+    error_ = "processes disagree: process " + std::to_string(world_.process) + " is in " +
+             description_ + ", process " + std::to_string(hello.source) + " in " + hello.text +
+             ". All processes must run the same program on the same shapes.";
+  }
+  if (!error_.empty() || hellos_.size() == team_.processes.size()) Announce();
+  return any;
+}
+
+void Handshake::Announce() {
+  uint64_t free = ~uint64_t{0};
+  for (const auto& [process, hello] : hellos_) free &= hello.free_tags;
+  if (error_.empty() && free == 0) error_ = "no free message tags: too many collectives";
+  int candidate = 0;
+  while (error_.empty() && ((free >> candidate) & 1) == 0) ++candidate;
+  ControlMessage verdict;
+  verdict.key = key_;
+  verdict.kind = ControlKind::kVerdict;
+  SetText(&verdict, error_);
+  if (error_.empty()) {
+    tag_ = verdict.tag = TagCandidate(world_, key_, candidate, Span(team_));
+    UseTags(tag_, Span(team_));
+  } else {
+    Mail& mail = TheMail();
+    std::lock_guard<std::mutex> lock(mail.mutex);
+    mail.refused[key_] = error_;
+  }
+  for (const auto& [process, hello] : hellos_) {
+    if (process != world_.process) SendControl(world_, process, verdict);
+  }
+}
+
+bool Handshake::HearVerdict() {
+  ControlMessage verdict;
+  if (!TakeControl(key_, ControlKind::kVerdict, &verdict)) return false;
+  if (verdict.tag < 0) {
+    error_ = verdict.text;
+  } else {
+    tag_ = verdict.tag;
+    UseTags(tag_, Span(team_));
+  }
+  return true;
+}
+
+std::string Handshake::WaitingFor() const {
+  if (!leads()) return "for process " + std::to_string(team_.processes[0]) + " to agree";
+  std::string text;
+  for (const int64_t process : team_.processes) {
+    if (hellos_.count(process) != 0) continue;
+    text += (text.empty() ? "for process " : ", ") + std::to_string(process);
+  }
+  return text + " to come";
+}
+
+}  // namespace pccl

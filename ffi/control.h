@@ -1,0 +1,76 @@
+// Small messages between processes beside the data: agreeing on a call, and giving up together.
+#ifndef PCCL_FFI_CONTROL_H_
+#define PCCL_FFI_CONTROL_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "ffi/team.h"
+#include "ffi/world.h"
+
+namespace pccl {
+
+// The tag of control messages; data uses tags from kFirstDataTag.
+constexpr int kControlTag = 0;
+constexpr int kFirstDataTag = 64;
+
+enum class ControlKind : int32_t { kHello = 1, kVerdict = 2, kAbort = 3 };
+
+struct ControlMessage {
+  uint64_t key = 0;
+  int64_t source = 0;  // process
+  ControlKind kind = ControlKind::kHello;
+  int32_t tag = -1;        // of a verdict: the first data tag, or -1 for disagreement
+  uint64_t signature = 0;  // of a hello
+  uint64_t free_tags = 0;  // of a hello: bit i, whether candidate i is unused here
+  char text[480] = {};
+};
+
+// Sends without waiting. Throws std::runtime_error where MPI fails.
+void SendControl(const World& world, int64_t process, const ControlMessage& message);
+// Tells the other processes of the team that the collective `key` has failed here.
+void SendAbort(const World& world, const Team& team, uint64_t key, const std::string& error);
+// Receives whatever has come. Messages wait, by key, until somebody takes them.
+void PollControl(const World& world);
+// Takes a message of this key and kind, if one has come.
+bool TakeControl(uint64_t key, ControlKind kind, ControlMessage* message);
+
+// Lets other calls have the tags that a handshake took.
+void ReleaseTags(int first_tag);
+
+// Agreement on a call site's first execution: do all processes of the team mean the same
+// collective, and which tags do its messages use? Every process sends its signature to the first
+// one, which compares and answers. Not thread safe.
+class Handshake {
+ public:
+  Handshake(const World& world, const Team& team, uint64_t key, std::string description);
+
+  // Does what can be done now; returns whether anything was.
+  bool Advance();
+  bool complete() const { return tag_ >= 0; }
+  const std::string& error() const { return error_; }
+  // Tags [first_tag, first_tag + width * width) are the call's, on all processes of the team.
+  int first_tag() const { return tag_; }
+  std::string WaitingFor() const;
+
+ private:
+  bool leads() const { return team_.processes[0] == world_.process; }
+  void SayHello();
+  bool HearHellos();
+  bool HearVerdict();
+  void Announce();
+
+  const World& world_;
+  const Team& team_;
+  const uint64_t key_;
+  const std::string description_;
+  bool started_ = false;
+  std::map<int64_t, ControlMessage> hellos_;  // by process, of the leader
+  int tag_ = -1;
+  std::string error_;
+};
+
+}  // namespace pccl
+
+#endif  // PCCL_FFI_CONTROL_H_

@@ -1,0 +1,85 @@
+// Notice boards in shared memory: how processes of a host find each other's part of a collective.
+#ifndef PCCL_FFI_SHARED_BOARD_H_
+#define PCCL_FFI_SHARED_BOARD_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace pccl {
+
+constexpr size_t kBoards = 16;        // collectives in flight per process
+constexpr size_t kSlots = 4;          // pieces in flight per collective
+constexpr size_t kDescription = 240;  // bytes of text
+
+// One process's part of one collective. Only the owner writes it, except `readers_left`.
+// Life: taken by the owner, published by storing `key`, matched by peers with the same key;
+// free again once every peer has said that it will not look at it any more.
+struct alignas(64) Board {
+  std::atomic<uint64_t> key;  // 0 while free
+  uint64_t signature;         // hash of the description: equal on all peers, or it is an error
+  char description[kDescription];
+  alignas(64) std::atomic<int64_t> filled;   // pieces staged in the slots
+  alignas(64) std::atomic<int64_t> reduced;  // pieces of which the owner's share is reduced
+  alignas(64) std::atomic<int64_t> copied;   // pieces the owner has taken from all peers
+  alignas(64) std::atomic<int32_t> readers_left;
+  std::atomic<int32_t> outcome;  // kOpen, kDone, or kFailed: then `description` says why
+};
+
+enum : int32_t { kOpen = 0, kDone = 1, kFailed = 2 };
+
+// What a segment holds: this, then kBoards x kSlots slots of `slot_bytes`.
+struct SegmentHeader {
+  int64_t pid;
+  size_t slot_bytes;
+  Board boards[kBoards];
+};
+
+// The size of the slots that a segment of about `nbytes` bytes has room for.
+size_t SlotBytes(size_t nbytes);
+size_t SegmentBytes(size_t slot_bytes);
+// Initialises a segment's memory, before anybody else maps it.
+void FormatSegment(char* segment, size_t slot_bytes);
+
+// A view of one board of one segment. Cheap to copy.
+class BoardRef {
+ public:
+  BoardRef() = default;
+  BoardRef(char* segment, size_t index) : segment_(segment), index_(index) {}
+
+  explicit operator bool() const { return segment_ != nullptr; }
+  Board* operator->() const { return &header()->boards[index_]; }
+  char* slot(int64_t piece) const;
+  size_t slot_bytes() const { return header()->slot_bytes; }
+  int64_t owner_pid() const { return header()->pid; }
+  // The description; of a board that may be changing under our eyes, so copied and cut.
+  std::string Text() const;
+
+ private:
+  SegmentHeader* header() const { return reinterpret_cast<SegmentHeader*>(segment_); }
+
+  char* segment_ = nullptr;
+  size_t index_ = 0;
+};
+
+// Takes a free board of this process's own segment and publishes it; empty where all are in
+// use. Thread safe within the process.
+BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
+                      const std::string& description, int32_t readers);
+// The board that the owner of `segment` has published under `key`; empty where there is none.
+BoardRef FindBoard(char* segment, uint64_t key);
+// Says that the caller will not look at the board any more.
+inline void ReleaseBoard(const BoardRef& board) {
+  board->readers_left.fetch_sub(1, std::memory_order_acq_rel);
+}
+// Marks the caller's own board as failed, so that peers fail too instead of waiting.
+void FailBoard(const BoardRef& own, const std::string& error);
+// What the owner of `segment` is waiting in: descriptions of its published boards.
+std::string PublishedTexts(char* segment);
+// "has ended", "is stopped" or "" for a process that is alive, as far as this host can tell.
+std::string ProcessTrouble(int64_t pid);
+
+}  // namespace pccl
+
+#endif  // PCCL_FFI_SHARED_BOARD_H_

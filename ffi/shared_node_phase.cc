@@ -1,0 +1,373 @@
+#include "ffi/shared_node_phase.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ffi/hash.h"
+#include "kernels/copy.h"
+
+namespace pccl {
+namespace {
+
+// Up to here it is quicker that every process reduces everything than to wait once more.
+constexpr size_t kEverybodyReducesBytes = size_t{16} << 10;
+constexpr size_t kLine = 64;
+
+}  // namespace
+
+SharedNodePhase::SharedNodePhase(Setup setup)
+    : setup_(std::move(setup)),
+      collective_(setup_.phase->collective),
+      boards_(setup_.members.size()) {}
+
+// The bytes of the chunks that rank `owner` of the node is responsible for, in `holder`'s
+// memory: where they are now, or where the phase leaves them.
+ByteStream SharedNodePhase::ChunksOf(int64_t owner, const RankState& holder, bool at_home) const {
+  const Layout& layout = *setup_.layout;
+  const int64_t round = setup_.phase->first_round;
+  ByteStream stream;
+  for (int64_t m = 0; m < setup_.schedule->nodes; ++m) {
+    const int64_t chunk = m * setup_.schedule->local + owner;
+    const Home home =
+        at_home ? holder.HomeOf(layout, chunk, round)
+                : (collective_ == Collective::kAllGather ? Home::kOut
+                                                         : holder.NextHome(layout, chunk, round));
+    stream.Append(holder.In(home, layout, chunk));
+  }
+  return stream;
+}
+
+void SharedNodePhase::PrepareGather() {
+  const int64_t local = setup_.schedule->local;
+  sources_.resize(1);
+  for (const int64_t index : mine()) sources_[0].push_back(ChunksOf(index, rank(index), true));
+  targets_.resize(static_cast<size_t>(local));
+  for (int64_t owner = 0; owner < local; ++owner) {
+    for (const int64_t index : mine()) {
+      targets_[static_cast<size_t>(owner)].push_back(ChunksOf(owner, rank(index), false));
+    }
+  }
+}
+
+void SharedNodePhase::PrepareScatter() {
+  const int64_t local = setup_.schedule->local;
+  sources_.resize(static_cast<size_t>(local));
+  for (int64_t owner = 0; owner < local; ++owner) {
+    for (const int64_t index : mine()) {
+      sources_[static_cast<size_t>(owner)].push_back(ChunksOf(owner, rank(index), true));
+    }
+  }
+  targets_.resize(1);
+  for (const int64_t index : mine()) targets_[0].push_back(ChunksOf(index, rank(index), false));
+}
+
+void SharedNodePhase::Prepare() {
+  const size_t slot_bytes = boards_[setup_.me].slot_bytes();
+  const auto local = static_cast<size_t>(setup_.schedule->local);
+  const size_t whole = setup_.layout->geometry.whole_bytes();
+  size_t total = whole;
+  if (collective_ == Collective::kAllReduce) {
+    piece_bytes_ = slot_bytes;
+    everybody_reduces_ = whole <= kEverybodyReducesBytes;
+  } else {
+    piece_bytes_ = slot_bytes / local / kLine * kLine;
+    if (collective_ == Collective::kAllGather) PrepareGather();
+    if (collective_ == Collective::kReduceScatter) PrepareScatter();
+    // Of an all-reduce, chunks differ in size: count pieces for the largest.
+    total = 0;
+    const auto& streams = collective_ == Collective::kAllGather ? targets_ : sources_;
+    for (const auto& list : streams) total = std::max(total, list[0].nbytes());
+  }
+  pieces_ = static_cast<int64_t>((total + piece_bytes_ - 1) / piece_bytes_);
+}
+
+bool SharedNodePhase::Advance() {
+  if (stage_ == Stage::kPublish) {
+    const auto readers = static_cast<int32_t>(setup_.members.size() - 1);
+    boards_[setup_.me] =
+        PublishBoard(setup_.shared->Of(setup_.members[setup_.me].process), setup_.key,
+                     HashOf(setup_.description), setup_.description, readers);
+    if (!boards_[setup_.me]) return false;
+    Prepare();
+    stage_ = Stage::kMatch;
+  }
+  if (stage_ == Stage::kFailed || stage_ == Stage::kComplete) return false;
+  bool any = false;
+  if (filled_ < std::min<int64_t>(pieces_, kSlots) && stage_ == Stage::kMatch) {
+    // The first pieces need nobody: stage them before looking for the others.
+    while (filled_ < std::min<int64_t>(pieces_, kSlots)) Fill(filled_);
+    any = true;
+  }
+  if (stage_ == Stage::kMatch && !Match()) return any || CheckPeers();
+  return Move() || any;
+}
+
+bool SharedNodePhase::Match() {
+  bool all = true;
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    if (boards_[q]) continue;
+    boards_[q] = FindBoard(setup_.shared->Of(setup_.members[q].process), setup_.key);
+    if (!boards_[q]) {
+      all = false;
+    } else if (boards_[q]->signature != boards_[setup_.me]->signature) {
+      const bool failed = boards_[q]->outcome.load(std::memory_order_acquire) == kFailed;
+      Abandon(failed ? boards_[q].Text()
+                     : "processes disagree: process " +
+                           std::to_string(setup_.members[setup_.me].process) + " is in " +
+                           setup_.description + ", process " +
+                           std::to_string(setup_.members[q].process) + " in " + boards_[q].Text() +
+                           ". All processes must run the same program on the same shapes.");
+      return false;
+    }
+  }
+  if (all) stage_ = Stage::kMove;
+  return all;
+}
+
+int64_t SharedNodePhase::Least(std::atomic<int64_t> Board::* counter) const {
+  int64_t least = pieces_;
+  for (const BoardRef& board : boards_) {
+    least = std::min(least, (board.operator->()->*counter).load(std::memory_order_acquire));
+  }
+  return least;
+}
+
+bool SharedNodePhase::Move() {
+  const int64_t before = filled_ + reduced_ + taken_;
+  while (filled_ < pieces_ && filled_ < Least(&Board::copied) + static_cast<int64_t>(kSlots)) {
+    Fill(filled_);
+  }
+  const bool shares = collective_ == Collective::kAllReduce && !everybody_reduces_;
+  if (shares && reduced_ < pieces_) {
+    const int64_t ready = Least(&Board::filled);
+    while (reduced_ < ready) Reduce(reduced_);
+  }
+  if (taken_ < pieces_) {
+    const int64_t ready = Least(shares ? &Board::reduced : &Board::filled);
+    while (taken_ < ready) Take(taken_);
+  }
+  if (taken_ == pieces_) {
+    Finish();
+    return true;
+  }
+  if (filled_ + reduced_ + taken_ != before) return true;
+  return CheckPeers();
+}
+
+// Nothing could be done: is that because somebody has given up?
+bool SharedNodePhase::CheckPeers() {
+  if (stage_ == Stage::kFailed) return true;
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    if (!boards_[q] || boards_[q]->outcome.load(std::memory_order_acquire) != kFailed) continue;
+    Abandon(boards_[q].Text());
+    return true;
+  }
+  return false;
+}
+
+std::pair<size_t, size_t> SharedNodePhase::Range(int64_t piece, size_t total) const {
+  const size_t begin = std::min(total, static_cast<size_t>(piece) * piece_bytes_);
+  return {begin, std::min(total, begin + piece_bytes_)};
+}
+
+std::pair<size_t, size_t> SharedNodePhase::Share(size_t member, size_t nbytes) const {
+  const size_t lines = nbytes / kLine, n = setup_.members.size();
+  const size_t begin = lines * member / n * kLine;
+  return {begin, member + 1 == n ? nbytes : lines * (member + 1) / n * kLine};
+}
+
+void SharedNodePhase::Fill(int64_t piece) {
+  const BoardRef& own = boards_[setup_.me];
+  char* slot = own.slot(piece);
+  if (collective_ == Collective::kReduceScatter) {
+    FillScatter(piece);
+  } else if (collective_ == Collective::kAllGather) {
+    for (size_t d = 0; d < sources_[0].size(); ++d) {
+      const ByteStream& source = sources_[0][d];
+      const auto [begin, end] = Range(piece, source.nbytes());
+      char* to = slot + d * piece_bytes_;
+      source.ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
+        Copy(to + offset, source.at(run), run.nbytes, false);
+      });
+    }
+  } else {
+    const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
+    std::vector<const void*> from;
+    for (const int64_t index : mine()) {
+      const RankState& state = rank(index);
+      const Home home = state.HomeOf(*setup_.layout, 0, setup_.phase->first_round);
+      from.push_back(state.Base(home) + begin);
+    }
+    if (from.size() == 1) {
+      Copy(slot, from[0], end - begin, false);
+    } else {
+      setup_.layout->reduce(slot, from.data(), static_cast<int>(from.size()),
+                            (end - begin) / setup_.layout->geometry.item_bytes());
+    }
+  }
+  own->filled.store(++filled_, std::memory_order_release);
+}
+
+// Stages, for each rank of another process, the reduction of what the local ranks have for it.
+void SharedNodePhase::FillScatter(int64_t piece) {
+  char* slot = boards_[setup_.me].slot(piece);
+  const size_t item_bytes = setup_.layout->geometry.item_bytes();
+  std::vector<const void*> from(mine().size());
+  for (size_t owner = 0; owner < sources_.size(); ++owner) {
+    if (std::binary_search(mine().begin(), mine().end(), static_cast<int64_t>(owner))) continue;
+    const std::vector<ByteStream>& inputs = sources_[owner];
+    const auto [begin, end] = Range(piece, inputs[0].nbytes());
+    char* to = slot + owner * piece_bytes_;
+    inputs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
+      for (size_t d = 0; d < inputs.size(); ++d) from[d] = inputs[d].at(run);
+      if (from.size() == 1) {
+        Copy(to + offset, from[0], run.nbytes, false);
+      } else {
+        setup_.layout->reduce(to + offset, from.data(), static_cast<int>(from.size()),
+                              run.nbytes / item_bytes);
+      }
+    });
+  }
+}
+
+void SharedNodePhase::Reduce(int64_t piece) {
+  const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
+  const auto [from, to] = Share(setup_.me, end - begin);
+  ReduceShare(piece, from, to, false);
+  boards_[setup_.me]->reduced.store(++reduced_, std::memory_order_release);
+}
+
+// Reduces bytes [begin, end) of the piece over all processes, into the own slot, whose bytes
+// there nobody else reads before `reduced` says so, or into the outputs.
+void SharedNodePhase::ReduceShare(int64_t piece, size_t begin, size_t end, bool to_outputs) {
+  std::vector<const void*> from;
+  for (const BoardRef& board : boards_) from.push_back(board.slot(piece) + begin);
+  std::vector<void*> to;
+  if (to_outputs) {
+    const size_t start = Range(piece, setup_.layout->geometry.whole_bytes()).first;
+    for (const int64_t index : mine()) to.push_back(rank(index).out + start + begin);
+  } else {
+    to.push_back(boards_[setup_.me].slot(piece) + begin);
+  }
+  const size_t item_bytes = setup_.layout->geometry.item_bytes();
+  ReduceBroadcast(setup_.layout->reduce, item_bytes, to.data(), static_cast<int>(to.size()),
+                  from.data(), static_cast<int>(from.size()), (end - begin) / item_bytes, false);
+}
+
+void SharedNodePhase::Take(int64_t piece) {
+  if (collective_ == Collective::kAllGather) {
+    TakeGather(piece);
+  } else if (collective_ == Collective::kReduceScatter) {
+    TakeScatter(piece);
+  } else {
+    const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
+    if (everybody_reduces_) {
+      ReduceShare(piece, 0, end - begin, true);
+    } else {
+      std::vector<void*> to(mine().size());
+      for (size_t q = 0; q < boards_.size(); ++q) {
+        const auto [from, until] = Share(q, end - begin);
+        for (size_t d = 0; d < to.size(); ++d) to[d] = rank(mine()[d]).out + begin + from;
+        CopyToMany(to.data(), static_cast<int>(to.size()), boards_[q].slot(piece) + from,
+                   until - from, setup_.layout->stream);
+      }
+    }
+  }
+  boards_[setup_.me]->copied.store(++taken_, std::memory_order_release);
+}
+
+// From the slots of others, and straight from the inputs of this process.
+void SharedNodePhase::TakeGather(int64_t piece) {
+  std::vector<void*> to(mine().size());
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    for (size_t d = 0; d < setup_.members[q].indices.size(); ++d) {
+      const auto owner = static_cast<size_t>(setup_.members[q].indices[d]);
+      const std::vector<ByteStream>& outs = targets_[owner];
+      const auto [begin, end] = Range(piece, outs[0].nbytes());
+      const char* slot = boards_[q].slot(piece) + d * piece_bytes_;
+      outs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
+        const char* from = q == setup_.me ? sources_[0][d].at(run) : slot + offset;
+        int n = 0;
+        for (const ByteStream& out : outs) {
+          if (out.at(run) != from) to[static_cast<size_t>(n++)] = out.at(run);
+        }
+        CopyToMany(to.data(), n, from, run.nbytes, setup_.layout->stream);
+      });
+    }
+  }
+}
+
+// The order of the operands is that of the processes, the same whoever reduces.
+void SharedNodePhase::TakeScatter(int64_t piece) {
+  const size_t item_bytes = setup_.layout->geometry.item_bytes();
+  std::vector<const void*> from;
+  for (size_t d = 0; d < mine().size(); ++d) {
+    const auto owner = static_cast<size_t>(mine()[d]);
+    const ByteStream& target = targets_[0][d];
+    const auto [begin, end] = Range(piece, target.nbytes());
+    target.ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
+      from.clear();
+      for (size_t q = 0; q < boards_.size(); ++q) {
+        if (q == setup_.me) {
+          for (const ByteStream& input : sources_[owner]) from.push_back(input.at(run));
+        } else {
+          from.push_back(boards_[q].slot(piece) + owner * piece_bytes_ + offset);
+        }
+      }
+      setup_.layout->reduce(target.at(run), from.data(), static_cast<int>(from.size()),
+                            run.nbytes / item_bytes);
+    });
+  }
+}
+
+void SharedNodePhase::Finish() {
+  const int64_t round = setup_.phase->first_round;
+  for (const int64_t index : mine()) {
+    SettleAfterIntra(*setup_.layout, *setup_.schedule, *setup_.phase, index, &rank(index));
+  }
+  boards_[setup_.me]->outcome.store(kDone, std::memory_order_release);
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    if (q != setup_.me) ReleaseBoard(boards_[q]);
+  }
+  stage_ = Stage::kComplete;
+  for (const int64_t index : mine()) {
+    rank(index).progress.store(round + 1, std::memory_order_release);
+  }
+}
+
+void SharedNodePhase::Abandon(const std::string& error) {
+  if (stage_ == Stage::kComplete || stage_ == Stage::kFailed) return;
+  error_ = error;
+  stage_ = Stage::kFailed;
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    if (!boards_[q]) continue;
+    if (q == setup_.me) {
+      FailBoard(boards_[q], error);
+    } else {
+      ReleaseBoard(boards_[q]);
+    }
+  }
+}
+
+std::string SharedNodePhase::WaitingFor() const {
+  if (stage_ == Stage::kPublish) return "for a free board: too many collectives in flight";
+  std::string text;
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    const bool behind =
+        !boards_[q] || (stage_ == Stage::kMove && q != setup_.me &&
+                        (boards_[q]->filled < pieces_ || boards_[q]->copied < taken_));
+    if (!behind) continue;
+    const int64_t process = setup_.members[q].process;
+    char* segment = setup_.shared->Of(process);
+    text += (text.empty() ? "for process " : ", process ") + std::to_string(process);
+    const std::string trouble = ProcessTrouble(reinterpret_cast<SegmentHeader*>(segment)->pid);
+    const std::string doing = PublishedTexts(segment);
+    if (!trouble.empty()) text += ", which " + trouble;
+    if (trouble.empty() && !boards_[q]) {
+      text += doing.empty() ? ", which is in no collective" : ", which is in " + doing;
+    }
+  }
+  return text;
+}
+
+}  // namespace pccl

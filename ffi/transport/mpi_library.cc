@@ -1,0 +1,147 @@
+#include "ffi/transport/mpi_library.h"
+
+#include <dlfcn.h>
+
+#include <climits>
+#include <stdexcept>
+#include <type_traits>
+
+namespace pccl {
+namespace {
+
+// H is the handle type of the ABI: int for MPICH and Intel MPI, void* for Open MPI and the
+// standard ABI. Constants are those that the ABIs freeze.
+template <class H>
+class Library final : public MpiLibrary {
+ public:
+  Library(void* file, const char* name, H byte, void* status_ignore, int any_source)
+      : name_(name), byte_(byte), status_ignore_(status_ignore), any_source_(any_source) {
+    Load(file, isend_, "MPI_Isend");
+    Load(file, irecv_, "MPI_Irecv");
+    Load(file, test_, "MPI_Test");
+    Load(file, cancel_, "MPI_Cancel");
+    Load(file, wait_, "MPI_Wait");
+    Load(file, iprobe_, "MPI_Iprobe");
+    Load(file, recv_, "MPI_Recv");
+    Load(file, error_string_, "MPI_Error_string");
+  }
+
+  Handle Isend(const void* data, size_t nbytes, int to, int tag, Handle comm) override {
+    H request{};
+    Check(isend_(data, Count(nbytes), byte_, to, tag, Narrow(comm), &request));
+    return Widen(request);
+  }
+
+  Handle Irecv(void* data, size_t nbytes, int from, int tag, Handle comm) override {
+    H request{};
+    Check(irecv_(data, Count(nbytes), byte_, from, tag, Narrow(comm), &request));
+    return Widen(request);
+  }
+
+  bool Test(Handle* request) override {
+    H handle = Narrow(*request);
+    int done = 0;
+    Check(test_(&handle, &done, status_ignore_));
+    *request = Widen(handle);
+    return done != 0;
+  }
+
+  void CancelReceive(Handle* request) override {
+    H handle = Narrow(*request);
+    Check(cancel_(&handle));
+    Check(wait_(&handle, status_ignore_));
+    *request = Widen(handle);
+  }
+
+  bool Probe(int tag, Handle comm) override {
+    int found = 0;
+    Check(iprobe_(any_source_, tag, Narrow(comm), &found, status_ignore_));
+    return found != 0;
+  }
+
+  void Receive(void* data, size_t nbytes, int tag, Handle comm) override {
+    Check(recv_(data, Count(nbytes), byte_, any_source_, tag, Narrow(comm), status_ignore_));
+  }
+
+  const char* name() const override { return name_; }
+
+ private:
+  template <class F>
+  static void Load(void* file, F& function, const char* symbol) {
+    function = reinterpret_cast<F>(dlsym(file, symbol));
+    if (function == nullptr) {
+      throw std::runtime_error(std::string("pccl_jax: the MPI library has no ") + symbol);
+    }
+  }
+
+  static int Count(size_t nbytes) {
+    if (nbytes > INT_MAX) throw std::runtime_error("pccl_jax: a message of more than 2^31 bytes");
+    return static_cast<int>(nbytes);
+  }
+
+  static H Narrow(Handle handle) {
+    if constexpr (std::is_pointer_v<H>) {
+      return reinterpret_cast<H>(handle);
+    } else {
+      return static_cast<H>(handle);
+    }
+  }
+
+  static Handle Widen(H handle) {
+    if constexpr (std::is_pointer_v<H>) {
+      return reinterpret_cast<Handle>(handle);
+    } else {
+      return handle;
+    }
+  }
+
+  void Check(int code) const {
+    if (code == 0) return;
+    constexpr int kLongest = 8192;  // of any implementation's MPI_MAX_ERROR_STRING
+    char text[kLongest] = "unknown error";
+    int length = 0;
+    error_string_(code, text, &length);
+    throw std::runtime_error(std::string("pccl_jax: MPI: ") + text);
+  }
+
+  const char* name_;
+  H byte_;
+  void* status_ignore_;
+  int any_source_;
+  int (*isend_)(const void*, int, H, int, int, H, H*);
+  int (*irecv_)(void*, int, H, int, int, H, H*);
+  int (*test_)(H*, int*, void*);
+  int (*cancel_)(H*);
+  int (*wait_)(H*, void*);
+  int (*iprobe_)(int, int, H, int*, void*);
+  int (*recv_)(void*, int, H, int, int, H, void*);
+  int (*error_string_)(int, char*, int*);
+};
+
+int StandardAbiMajor(void* file) {
+  using Function = int (*)(int*, int*);
+  const auto function = reinterpret_cast<Function>(dlsym(file, "MPI_Abi_get_version"));
+  int major = -1, minor = -1;
+  if (function != nullptr) function(&major, &minor);
+  return major;
+}
+
+}  // namespace
+
+std::unique_ptr<MpiLibrary> MpiLibrary::Bind(const std::string& mpi4py_file, int any_source) {
+  void* file = dlopen(mpi4py_file.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (file == nullptr) {
+    throw std::runtime_error("pccl_jax: " + mpi4py_file + " is not loaded; import mpi4py.MPI");
+  }
+  if (void* byte = dlsym(file, "ompi_mpi_byte")) {
+    return std::make_unique<Library<void*>>(file, "openmpi", byte, nullptr, any_source);
+  }
+  if (StandardAbiMajor(file) > 0) {
+    void* byte = reinterpret_cast<void*>(uintptr_t{0x247});
+    return std::make_unique<Library<void*>>(file, "mpi-abi", byte, nullptr, any_source);
+  }
+  void* status_ignore = reinterpret_cast<void*>(uintptr_t{1});
+  return std::make_unique<Library<int>>(file, "mpich", 0x4c00010d, status_ignore, any_source);
+}
+
+}  // namespace pccl

