@@ -34,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(wanted: str | None) -> argparse.ArgumentParser:
     """A parser that knows every subcommand's name, and the arguments of ``wanted``."""
     parser = argparse.ArgumentParser(prog="pccl-jax", description="Collectives for JAX that scale.")
-    version = importlib.metadata.version("pccl_jax")
-    parser.add_argument("--version", action="version", version=f"pccl_jax {version}")
+    parser.add_argument("--version", action="version", version=f"pccl_jax {_version()}")
     subparsers = parser.add_subparsers(required=True, metavar="command")
     for name, summary in _commands().items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
@@ -44,6 +43,14 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
     return parser
+
+
+def _version() -> str:
+    """The installed version; a source tree on the path has none, and its commands still run."""
+    try:
+        return importlib.metadata.version("pccl_jax")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _commands() -> dict[str, str]:

@@ -1,0 +1,10 @@
+"""The parts of ``pccl-jax bench``, in the order in which they come into play.
+
+arguments, settings    what to measure
+worker, job            one process (or all processes of a job, in step) that measures
+cases                  one collective on one size: its operand and its bus bandwidth
+contenders/            who competes; one file each
+check, measure         the results are equal; the times
+lowering               time to trace and lower instead
+report                 progress, tables, JSON
+"""

@@ -1,0 +1,181 @@
+"""The options of ``pccl-jax bench`` and what they mean together."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pccl_jax
+from pccl_jax.cli._bench.contenders import Contender, find
+from pccl_jax.cli._bench.settings import Settings, parse_size
+from pccl_jax.errors import ConfigurationError
+from pccl_jax.types import Collective
+
+_COLLECTIVES = [collective.label for collective in Collective]
+_DTYPES = ["float32", "bfloat16", "float16", "float64", "int8", "int32", "int64"]
+_SIZES = tuple((4 << 10) * 4**power for power in range(8))
+_QUICK_SIZES = (4 << 10, 1 << 20)
+#: Least rounds and seconds per case.
+_THOROUGH, _QUICK = (10, 1.0), (4, 0.05)
+
+
+def add_what(parser: argparse.ArgumentParser) -> None:
+    """Declares the options that say what is measured."""
+    option = parser.add_argument
+    option("--devices", type=_devices, default=(2, 4, 8), metavar="N,...", help="default 2,4,8")
+    option(
+        "--collectives",
+        type=_names("collective", _COLLECTIVES),
+        default=tuple(_COLLECTIVES),
+        metavar="NAME,...",
+        help=f"default {','.join(_COLLECTIVES)}",
+    )
+    option(
+        "--sizes",
+        type=_sizes,
+        metavar="SIZE,...",
+        help="bytes of the larger array on each device (the operand of all_reduce and "
+        "reduce_scatter, the result of all_gather), like 4096, 4KiB or 1MiB; default 4 KiB to "
+        "64 MiB in powers of 4",
+    )
+    option(
+        "--dtypes",
+        type=_names("dtype", _DTYPES),
+        default=("float32",),
+        metavar="NAME,...",
+        help=f"of {','.join(_DTYPES)}; default float32",
+    )
+    option(
+        "--algorithms",
+        type=_algorithms,
+        default=("auto",),
+        metavar="NAME,...",
+        help="of pccl_jax; auto, the default, is what it would choose itself, all is every one",
+    )
+    option(
+        "--contenders",
+        type=_contenders,
+        default=("pccl",),
+        metavar="NAME,...",
+        help="default pccl; or a module of your own that has contenders(algorithms)",
+    )
+    option("--against", type=_opponent, default="lax", metavar="NAME", help="default lax")
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    """Declares the options that say how it is measured."""
+    option = parser.add_argument
+    option("--min-time", type=_seconds, metavar="S", help="least seconds per case, default 1")
+    option("--repeats", type=_count, metavar="N", help="least rounds per case, default 10")
+    option("--quick", action="store_true", help="two sizes and few rounds, to see that it works")
+    option(
+        "--check",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="compare every result, on operands whose sums are exact (default)",
+    )
+    option(
+        "--lowering",
+        action="store_true",
+        help="measure the time to trace and lower a call instead of the time to run it",
+    )
+
+
+def settings(args: argparse.Namespace, devices: int) -> Settings:
+    """What a worker with ``devices`` devices is to measure."""
+    repeats, min_time_s = _QUICK if args.quick else _THOROUGH
+    return Settings(
+        devices=devices,
+        collectives=args.collectives,
+        sizes=args.sizes or (_QUICK_SIZES if args.quick else _SIZES),
+        dtypes=args.dtypes,
+        contenders=args.contenders,
+        algorithms=args.algorithms,
+        against=args.against,
+        repeats=repeats if args.repeats is None else args.repeats,
+        min_time_s=min_time_s if args.min_time is None else args.min_time,
+        check=args.check,
+        lowering=args.lowering,
+    )
+
+
+def output_file(text: str) -> Path:
+    """A path that can be written when all is measured."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists")
+    return path
+
+
+def _names(kind: str, known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        names = _split(text)
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(
+                    f"unknown {kind} {name!r}; known are {', '.join(known)}"
+                )
+        return names
+
+    return parse
+
+
+def _algorithms(text: str) -> tuple[str, ...]:
+    known = ("auto", *pccl_jax.algorithms())
+    return known if text == "all" else _names("algorithm", [*known, "all"])(text)
+
+
+def _contenders(text: str) -> tuple[str, ...]:
+    names = _split(text)
+    for name in names:
+        _find(name)
+    return names
+
+
+def _opponent(text: str) -> str:
+    if len(_find(text)) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one contender but several, or none")
+    return text
+
+
+def _find(name: str) -> list[Contender]:
+    try:
+        return find(name, ["auto"])
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    return tuple(_count(part) for part in _split(text))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(parse_size(part) for part in _split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """The parts of a list, each once."""
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not parts:
+        raise argparse.ArgumentTypeError("the list is empty")
+    return parts

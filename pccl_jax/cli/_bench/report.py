@@ -1,0 +1,125 @@
+"""The whole measurement as one document, and the progress on the way to it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pccl_jax
+from pccl_jax.cli._bench.cases import Case
+from pccl_jax.cli._bench.settings import Settings
+from pccl_jax.cli._bench.worker import Report, describe
+from pccl_jax.cli._libraries import package_version
+
+#: Raised by one whenever a reader of the JSON file would have to change.
+SCHEMA = "pccl_jax.bench"
+VERSION = 1
+
+Document = dict[str, Any]
+
+
+class Progress:
+    """A line on stderr for each case that is done."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._start = total, 0, time.monotonic()
+
+    def show(self, report: Report) -> None:
+        """Prints the figures of one case, or what failed."""
+        for failure in report["failures"]:
+            print(f"FAILED {failure}", file=sys.stderr, flush=True)
+        if report["case"] is None:
+            return
+        self._done += 1
+        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
+        width = len(str(self._total))
+        count = f"[{self._done:{width}}/{self._total}] {minutes}:{seconds:02}"
+        figures = ", ".join(_figures(report)) or "nothing to compare"
+        print(
+            f"{count}  {describe(Case(**report['case']))}: {figures}", file=sys.stderr, flush=True
+        )
+
+
+def _figures(report: Report) -> list[str]:
+    if report["lowering"]:
+        return [f"{s['contender']} {s['extra_ms']:+.2f} ms" for s in report["lowering"]]
+    samples = report["samples"]
+    if not samples:
+        return []
+    baseline = f"{samples[0]['against']} {samples[0]['baseline']['median_us']:.0f} us"
+    return [baseline] + [
+        f"{s['contender']} {s['measured']['median_us']:.0f} us ({s['ratio']:.2f})" for s in samples
+    ]
+
+
+def document(plans: Sequence[Settings], reports: Sequence[Report]) -> Document:
+    """Everything that was measured: what ``--json`` writes and the tables show."""
+    samples = [sample for report in reports for sample in report["samples"]]
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "machine": machine(),
+        "settings": [asdict(plan) for plan in plans],
+        "samples": samples,
+        "lowering": [sample for report in reports for sample in report["lowering"]],
+        "summary": summaries(samples),
+        "failures": [failure for report in reports for failure in report["failures"]],
+    }
+
+
+def summaries(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each contender, dtype and number of ranks the geometric mean and the worst ratio."""
+    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for sample in samples:
+        key = sample["contender"], sample["dtype"], sample["ranks"]
+        groups.setdefault(key, []).append(sample)
+    return [
+        {
+            "contender": contender,
+            "dtype": dtype,
+            "ranks": ranks,
+            "cells": len(group),
+            "geometric_mean": round(geometric_mean([s["ratio"] for s in group]), 4),
+            "worst": {
+                key: max(group, key=lambda sample: float(sample["ratio"]))[key]
+                for key in ("ratio", "collective", "nbytes")
+            },
+        }
+        for (contender, dtype, ranks), group in groups.items()
+    ]
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Of positive numbers."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def machine() -> dict[str, Any]:
+    """What a reader of the figures has to know of the machine."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "pccl_jax": pccl_jax.__version__,
+        **{name: package_version(name) for name in ("jax", "jaxlib", "numpy")},
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    models = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
+    return models[0] if models else platform.machine()

@@ -1,0 +1,118 @@
+"""Measures every case of one number of devices; a report for each, as plain data.
+
+A report: ``case``, ``samples`` (timed), ``lowering`` (samples of ``--lowering``) and
+``failures`` (results that were wrong, in words).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import jax
+
+import pccl_jax
+from pccl_jax.cli._bench.cases import Case, Problem
+from pccl_jax.cli._bench.check import mismatch
+from pccl_jax.cli._bench.contenders import Contender, Launch, find
+from pccl_jax.cli._bench.job import Job, join
+from pccl_jax.cli._bench.lowering import lowering_samples
+from pccl_jax.cli._bench.measure import measure, paired, summary
+from pccl_jax.cli._bench.settings import Settings, format_size
+
+Report = dict[str, Any]
+
+
+def spawn(settings: Settings) -> Iterator[Report]:
+    """Runs :func:`work` in a process of its own and yields its reports as they come.
+
+    Where that process fails, having said why on stderr, the last report tells of it.
+    """
+    command = [sys.executable, "-m", __name__, settings.to_json()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+    if process.returncode:
+        failure = (
+            f"the process that measures {settings.devices} devices ended with exit status "
+            f"{process.returncode}; what it printed says why"
+        )
+        yield {"case": None, "samples": [], "lowering": [], "failures": [failure]}
+
+
+def work(settings: Settings) -> Iterator[Report]:
+    """Measures every case; in the root process of the job, yields a report for each."""
+    job, mesh = join(settings)
+    (baseline,) = find(settings.against, ["auto"])
+    contenders = [c for name in settings.contenders for c in find(name, settings.algorithms)]
+    for case in settings.cases():
+        report: Report = {"case": asdict(case), "samples": [], "lowering": [], "failures": []}
+        able = [c for c in contenders if c.serves(case)] if baseline.serves(case) else []
+        problem = Problem(case, mesh)
+        if settings.lowering:
+            samples = lowering_samples(problem, [baseline, *able], settings.repeats)
+            report["lowering"] = [_place(case) | sample for sample in samples]
+        elif able:
+            _run(problem, baseline, able, settings, job, report)
+        del problem
+        if job.is_root:
+            yield report
+
+
+def _run(
+    problem: Problem,
+    baseline: Contender,
+    others: list[Contender],
+    settings: Settings,
+    job: Job,
+    report: Report,
+) -> None:
+    """Fills in the samples, or the failures, of one case."""
+    case = problem.case
+    launches, entries = [baseline.prepare(problem)], []
+    for contender in others:
+        launch = contender.prepare(problem)
+        pccl_jax.choices(clear=True)
+        wrong = _compare(launches[0], launch, check=settings.check)
+        if wrong is not None:
+            report["failures"].append(f"{contender.name}: {describe(case)}: {wrong}")
+            continue
+        launches.append(launch)
+        entries.append({"contender": contender.name, "algorithm": _algorithm()})
+    times = measure(launches, job, repeats=settings.repeats, min_time_s=settings.min_time_s)
+    same = _place(case) | {"checked": settings.check, "against": baseline.name}
+    same["baseline"] = summary(case, times[0])
+    for entry, seconds in zip(entries, times[1:], strict=True):
+        figures = {"measured": summary(case, seconds)} | paired(times[0], seconds)
+        report["samples"].append(same | entry | figures)
+
+
+def _compare(baseline: Launch, launch: Launch, *, check: bool) -> str | None:
+    got = jax.block_until_ready(launch())
+    return mismatch(jax.block_until_ready(baseline()), got) if check else None
+
+
+def _algorithm() -> str | None:
+    """What pccl_jax chose since its record was cleared."""
+    made = pccl_jax.choices(clear=True)
+    return made[-1].algorithm if made else None
+
+
+def _place(case: Case) -> dict[str, Any]:
+    topology = pccl_jax.topology()
+    return asdict(case) | {"nodes": topology.nodes, "processes": topology.processes}
+
+
+def describe(case: Case) -> str:
+    """A case in words."""
+    return f"{case.collective} of {format_size(case.nbytes)} {case.dtype} on {case.ranks} devices"
+
+
+if __name__ == "__main__":
+    for _report in work(Settings.from_json(sys.argv[1])):
+        print(json.dumps(_report), flush=True)
