@@ -73,7 +73,9 @@ void Meeting::Start(Lock& lock) {
                      first_.item_bytes, &geometry);
   if (!error.empty()) return End(lock, Title() + ": " + error);
   try {
-    for (const RankBuffers& buffers : buffers_) PrepareOutput(buffers.out, first_.out_bytes);
+    for (const int64_t rank : site_.team(group_).mine) {
+      PrepareOutput(buffers_[static_cast<size_t>(rank)].out, first_.out_bytes);
+    }
     execution_ = std::make_unique<Execution>(
         Execution::Setup{&site_, geometry, first_.dtype, group_, occasion_, Title(), buffers_});
   } catch (const std::exception& e) {
