@@ -182,14 +182,7 @@ void SharedNodePhase::Fill(int64_t piece) {
   if (collective_ == Collective::kReduceScatter) {
     FillScatter(piece);
   } else if (collective_ == Collective::kAllGather) {
-    for (size_t d = 0; d < sources_[0].size(); ++d) {
-      const ByteStream& source = sources_[0][d];
-      const auto [begin, end] = Range(piece, source.nbytes());
-      char* to = slot + d * piece_bytes_;
-      source.ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
-        Copy(to + offset, source.at(run), run.nbytes, false);
-      });
-    }
+    FillGather(piece);
   } else {
     const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
     std::vector<const void*> from;
@@ -206,6 +199,25 @@ void SharedNodePhase::Fill(int64_t piece) {
     }
   }
   own->filled.store(++filled_, std::memory_order_release);
+}
+
+// Stages what the local ranks hold and, while it is in the cache, puts it into their outputs.
+void SharedNodePhase::FillGather(int64_t piece) {
+  char* slot = boards_[setup_.me].slot(piece);
+  std::vector<void*> to(mine().size() + 1);
+  for (size_t d = 0; d < mine().size(); ++d) {
+    const ByteStream& source = sources_[0][d];
+    const std::vector<ByteStream>& outs = targets_[static_cast<size_t>(mine()[d])];
+    const auto [begin, end] = Range(piece, source.nbytes());
+    source.ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
+      to[0] = slot + d * piece_bytes_ + offset;
+      int n = 1;
+      for (const ByteStream& out : outs) {
+        if (out.at(run) != source.at(run)) to[static_cast<size_t>(n++)] = out.at(run);
+      }
+      CopyToMany(to.data(), n, source.at(run), run.nbytes, false);
+    });
+  }
 }
 
 // Stages, for each rank of another process, the reduction of what the local ranks have for it.
@@ -269,29 +281,25 @@ void SharedNodePhase::Take(int64_t piece) {
         const auto [from, until] = Share(q, end - begin);
         for (size_t d = 0; d < to.size(); ++d) to[d] = rank(mine()[d]).out + begin + from;
         CopyToMany(to.data(), static_cast<int>(to.size()), boards_[q].slot(piece) + from,
-                   until - from, setup_.layout->stream);
+                   until - from, false);
       }
     }
   }
   boards_[setup_.me]->copied.store(++taken_, std::memory_order_release);
 }
 
-// From the slots of others, and straight from the inputs of this process.
 void SharedNodePhase::TakeGather(int64_t piece) {
   std::vector<void*> to(mine().size());
   for (size_t q = 0; q < boards_.size(); ++q) {
-    for (size_t d = 0; d < setup_.members[q].indices.size(); ++d) {
-      const auto owner = static_cast<size_t>(setup_.members[q].indices[d]);
-      const std::vector<ByteStream>& outs = targets_[owner];
+    for (size_t d = 0; q != setup_.me && d < setup_.members[q].indices.size(); ++d) {
+      const std::vector<ByteStream>& outs =
+          targets_[static_cast<size_t>(setup_.members[q].indices[d])];
       const auto [begin, end] = Range(piece, outs[0].nbytes());
       const char* slot = boards_[q].slot(piece) + d * piece_bytes_;
       outs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
-        const char* from = q == setup_.me ? sources_[0][d].at(run) : slot + offset;
-        int n = 0;
-        for (const ByteStream& out : outs) {
-          if (out.at(run) != from) to[static_cast<size_t>(n++)] = out.at(run);
-        }
-        CopyToMany(to.data(), n, from, run.nbytes, setup_.layout->stream);
+        for (size_t i = 0; i < outs.size(); ++i) to[i] = outs[i].at(run);
+        CopyToMany(to.data(), static_cast<int>(to.size()), slot + offset, run.nbytes,
+                   false);
       });
     }
   }

@@ -66,6 +66,7 @@ class SharedNodePhase {
   void Fill(int64_t piece);
   void Reduce(int64_t piece);
   void Take(int64_t piece);
+  void FillGather(int64_t piece);
   void FillScatter(int64_t piece);
   void TakeGather(int64_t piece);
   void TakeScatter(int64_t piece);
