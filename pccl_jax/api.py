@@ -29,7 +29,7 @@ AxisName = Any
 Groups = Sequence[Sequence[int]] | None
 
 _OPS = {op.name.lower(): op for op in Op} | {"and": Op.MIN, "or": Op.MAX}
-_LAX_ALL_REDUCE = {Op.SUM: lax.psum, Op.MAX: lax.pmax, Op.MIN: lax.pmin}
+_LAX_ALL_REDUCE: dict[Op, Any] = {Op.SUM: lax.psum, Op.MAX: lax.pmax, Op.MIN: lax.pmin}
 
 
 def psum(
@@ -69,15 +69,17 @@ def pmean(
     x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
 ) -> Any:
     """All-reduce mean: the sum of :func:`psum` divided by the group's size, as lax computes it."""
+    if _has_positions(_axes(axis_name)):
+        return lax.pmean(x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
-    n = _group_size(axis_name, axis_index_groups)
+    n = _group_size(_axes(axis_name), _partition(axis_index_groups, _axes(axis_name)))
     return jax.tree.map(lambda leaf: leaf / n, total)
 
 
 def pmax(
     x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
 ) -> Any:
-    """All-reduce maximum over ``axis_name``; arguments as :func:`psum`. NaN wins, as in lax."""
+    """All-reduce maximum over ``axis_name``; arguments as :func:`psum`. NaN wins."""
     return all_reduce(
         x, axis_name, op="max", axis_index_groups=axis_index_groups, algorithm=algorithm
     )
@@ -86,7 +88,7 @@ def pmax(
 def pmin(
     x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
 ) -> Any:
-    """All-reduce minimum over ``axis_name``; arguments as :func:`psum`. NaN wins, as in lax."""
+    """All-reduce minimum over ``axis_name``; arguments as :func:`psum`. NaN wins."""
     return all_reduce(
         x, axis_name, op="min", axis_index_groups=axis_index_groups, algorithm=algorithm
     )
@@ -121,9 +123,13 @@ def all_reduce(
     kind = _operator(op)
     check_algorithm(algorithm, Collective.ALL_REDUCE)
     axes = _axes(axis_name)
-    groups = _partition(axis_index_groups)
     if not axes:
         return x
+    if _has_positions(axes):
+        if kind not in _LAX_ALL_REDUCE:
+            raise ValueError(f"op {op!r} reduces over named axes only, got {axes}.")
+        return _LAX_ALL_REDUCE[kind](x, axis_name, axis_index_groups=axis_index_groups)
+    groups = _partition(axis_index_groups, axes)
 
     def reduce(leaf: Any) -> Any:
         leaf = _check_operator(leaf, op, kind)
@@ -183,7 +189,9 @@ def all_gather(
     axes = _axes(axis_name)
     if not axes:
         return x
-    groups = _equal_parts(axis_index_groups)
+    if _has_positions(axes):
+        return lax.all_gather(x, axes, axis=axis, tiled=tiled, to=to)
+    groups = _equal_parts(axis_index_groups, axes)
     size = _group_size(axes, groups)
 
     def gather(leaf: Any) -> Any:
@@ -265,20 +273,25 @@ def reduce_scatter(
             tiled=tiled,
             algorithm=algorithm,
         )
-        n = _group_size(axis_name, axis_index_groups)
+        n = _group_size(_axes(axis_name), axis_index_groups)
         return jax.tree.map(lambda leaf: leaf / n, total)
     kind = _operator(op)
     check_algorithm(algorithm, Collective.REDUCE_SCATTER)
     axes = _axes(axis_name)
     if not axes:
         return x
-    groups = _equal_parts(axis_index_groups)
+    if _has_positions(axes):
+        raise ValueError(f"a reduce_scatter is over named axes only, got {axes}.")
+    groups = _equal_parts(axis_index_groups, axes)
     size = _group_size(axes, groups)
 
     def scatter(leaf: Any) -> Any:
         if kind is Op.SUM and reduction_state(leaf):
             return lax.psum_scatter(
-                leaf, axes, scatter_dimension=scatter_dimension, axis_index_groups=groups,
+                leaf,
+                axes,
+                scatter_dimension=scatter_dimension,
+                axis_index_groups=groups,
                 tiled=tiled,
             )
         leaf = _check_operator(jnp.asarray(leaf), op, kind)
@@ -297,29 +310,41 @@ def reduce_scatter(
 
 
 def _axes(axis_name: AxisName) -> tuple[Any, ...]:
+    """The axes as a tuple; raises NameError for one that is not bound."""
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    if any(isinstance(axis, int) for axis in axes):
-        raise ValueError(
-            f"pccl_jax collectives act on named axes, got {axes}; reduce positional axes with "
-            "jnp.sum or jnp.max first."
-        )
+    for axis in axes:
+        if isinstance(axis, int):
+            continue
+        try:
+            lax.axis_size(axis)
+        except NameError:
+            raise NameError(
+                f"unbound axis name: {axis}. Call the collective inside jax.shard_map over a mesh "
+                "that has this axis, or inside jax.vmap(..., axis_name=...)."
+            ) from None
     return axes
 
 
-def _partition(groups: Groups) -> tuple[tuple[int, ...], ...] | None:
+def _has_positions(axes: tuple[Any, ...]) -> bool:
+    """Whether lax alone handles ``axes``: some are dimensions of the array, by number."""
+    return any(isinstance(axis, int) for axis in axes)
+
+
+def _partition(groups: Groups, axes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...] | None:
     if groups is None:
         return None
     parts = tuple(tuple(int(i) for i in group) for group in groups)
-    indices = sorted(i for part in parts for i in part)
-    if indices != list(range(len(indices))):
+    size = int(lax.axis_size(axes))
+    if sorted(i for part in parts for i in part) != list(range(size)):
         raise ValueError(
-            f"axis_index_groups must cover all indices exactly once, got {list(map(list, parts))}"
+            f"axis_index_groups must cover all {size} indices of axis "
+            f"{axes[0] if len(axes) == 1 else axes!r} exactly once, got {list(map(list, parts))}."
         )
     return parts
 
 
-def _equal_parts(groups: Groups) -> tuple[tuple[int, ...], ...] | None:
-    parts = _partition(groups)
+def _equal_parts(groups: Groups, axes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...] | None:
+    parts = _partition(groups, axes)
     if parts is not None and len({len(part) for part in parts}) > 1:
         raise ValueError(
             "axis_index_groups of an all_gather or reduce_scatter must all have the same size, "
@@ -328,16 +353,8 @@ def _equal_parts(groups: Groups) -> tuple[tuple[int, ...], ...] | None:
     return parts
 
 
-def _group_size(axis_name: AxisName, groups: Groups) -> int:
-    axis_size = int(lax.axis_size(axis_name))
-    if groups is None:
-        return axis_size
-    covered = sum(len(group) for group in groups)
-    if covered != axis_size:
-        raise ValueError(
-            f"axis_index_groups cover {covered} indices, but axis {axis_name!r} has {axis_size}"
-        )
-    return len(groups[0])
+def _group_size(axes: tuple[Any, ...], groups: Groups) -> int:
+    return int(lax.axis_size(axes)) if groups is None else len(groups[0])
 
 
 def _operator(op: str) -> Op:
@@ -386,4 +403,3 @@ def algorithms(collective: str | None = None) -> tuple[str, ...]:
 
     kind = None if collective is None else Collective[collective.upper()]
     return (*schedule.names(kind), *VENDOR_ALGORITHMS)
-

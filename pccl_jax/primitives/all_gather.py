@@ -6,19 +6,15 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
 from pccl_jax.primitives.common import define_linear, for_transpose, lower_python
-from pccl_jax.primitives.lowering import Call, emit, make_plan
+from pccl_jax.primitives.lowering import Call, emit, has_short_rows, make_plan
 from pccl_jax.types import Collective, Op
 
 #: Parameters: those of lax's all_gather, and ``algorithm``.
 all_gather_p = Primitive("pccl_all_gather")
-
-#: Rows shorter than this are better gathered whole and transposed by XLA.
-SHORTEST_ROW_BYTES = 64
 
 
 def _type(x: Any, *, algorithm: str | None, **params: Any) -> tuple[Any, Any]:
@@ -39,8 +35,16 @@ def _transpose(
 
 
 def _batch(
-    axis_data: Any, values: Any, dims: Any, *, all_gather_dimension: int, axis_name: Any,
-    axis_index_groups: Any, axis_size: int, tiled: bool, algorithm: str | None,
+    axis_data: Any,
+    values: Any,
+    dims: Any,
+    *,
+    all_gather_dimension: int,
+    axis_name: Any,
+    axis_index_groups: Any,
+    axis_size: int,
+    tiled: bool,
+    algorithm: str | None,
 ) -> tuple[Any, Any]:
     (x,), (d,) = values, dims
     if axis_data.name in axis_name:
@@ -56,8 +60,13 @@ def _batch(
         elif not tiled:
             d += 1
     out = all_gather_p.bind(
-        x, all_gather_dimension=all_gather_dimension, axis_name=axis_name,
-        axis_index_groups=axis_index_groups, axis_size=axis_size, tiled=tiled, algorithm=algorithm,
+        x,
+        all_gather_dimension=all_gather_dimension,
+        axis_name=axis_name,
+        axis_index_groups=axis_index_groups,
+        axis_size=axis_size,
+        tiled=tiled,
+        algorithm=algorithm,
     )
     return out, d
 
@@ -92,10 +101,8 @@ def _gather_then_transpose(x: Any, *, all_gather_dimension: int, **params: Any) 
 
 
 def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    aval = ctx.avals_in[0]
     dimension = params["all_gather_dimension"]
-    row_bytes = int(np.prod(aval.shape[dimension:])) * np.dtype(aval.dtype).itemsize
-    if dimension > 0 and row_bytes < SHORTEST_ROW_BYTES and np.prod(aval.shape[:dimension]) > 1:
+    if has_short_rows(ctx, dimension, 1):
         return lower_python(partial(_gather_then_transpose, **params), ctx, x)
     call = Call(
         Collective.ALL_GATHER,

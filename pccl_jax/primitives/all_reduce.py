@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from pccl_jax._jax_compat import (
@@ -46,7 +48,13 @@ def _transpose(ct: Any, x: Any, *, axes: Any, invariant: bool, **params: Any) ->
 
 
 def _batch(
-    axis_data: Any, values: Any, dims: Any, *, axes: Any, axis_index_groups: Any, op: Op,
+    axis_data: Any,
+    values: Any,
+    dims: Any,
+    *,
+    axes: Any,
+    axis_index_groups: Any,
+    op: Op,
     **params: Any,
 ) -> tuple[Any, Any]:
     (x,), (d,) = values, dims
@@ -64,10 +72,21 @@ def _batch(
 
 def _lax(x: Any, *, axes: Any, axis_index_groups: Any, op: Op, **_: Any) -> Any:
     if op is Op.PROD:
-        gathered = lax.all_gather(x, axes, axis_index_groups=axis_index_groups)
-        return reduce_axis(op, gathered, 0)
+        return _product(x, axes, axis_index_groups)
     prim = lax_primitives[_LAX_NAME[op]]
     return prim.bind(x, axes=axes, axis_index_groups=axis_index_groups)
+
+
+def _product(x: Any, axes: Any, groups: Any) -> Any:
+    """What lax has no collective for; the gather cannot be in parts of different sizes."""
+    if groups is None or len({len(group) for group in groups}) == 1:
+        return reduce_axis(Op.PROD, lax.all_gather(x, axes, axis_index_groups=groups), 0)
+    n = sum(len(group) for group in groups)
+    together = np.zeros((n, n), bool)
+    for group in groups:
+        together[np.ix_(group, group)] = True
+    mine = jnp.asarray(together)[lax.axis_index(axes)].reshape(n, *[1] * x.ndim)
+    return reduce_axis(Op.PROD, jnp.where(mine, lax.all_gather(x, axes), jnp.ones_like(x)), 0)
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:

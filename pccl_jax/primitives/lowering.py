@@ -17,6 +17,7 @@ import numpy as np
 from pccl_jax import schedule
 from pccl_jax._jax_compat import (
     ShapedArray,
+    avals,
     lowering_mesh,
     mesh_axis_groups,
     mlir,
@@ -31,7 +32,8 @@ from pccl_jax.types import Collective, Op, reduces
 
 Groups = tuple[tuple[int, ...], ...] | None
 
-_NONE = -(1 << 62)
+#: Chunks in rows shorter than this are better moved whole, and transposed by XLA.
+SHORTEST_ROW_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,23 @@ class Plan:
     processes: np.ndarray[Any, np.dtype[np.int64]]
 
 
+def has_short_rows(ctx: mlir.LoweringRuleContext, dimension: int, parts: int) -> bool:
+    """Whether a chunk along ``dimension`` of the operand lies in many short rows.
+
+    Args:
+        ctx: of the lowering rule.
+        dimension: along which chunks are put together or cut.
+        parts: into how many chunks the operand is cut; 1 if it is a chunk.
+    """
+    aval, _ = avals(ctx)
+    rows: int = math.prod(aval.shape[:dimension])
+    row_bytes: int = math.prod(aval.shape[dimension:]) * np.dtype(aval.dtype).itemsize // parts
+    return rows > 1 and row_bytes < SHORTEST_ROW_BYTES
+
+
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
     """Chooses for ``call``; None where it is left to lax. The choice is recorded either way."""
-    aval, result = ctx.avals_in[0], ctx.avals_out[0]
+    aval, result = avals(ctx)
     layout, obstacle = _layout(ctx, call, aval)
     request = _request(call, aval, result, layout)
     choice = select(request, call.algorithm, preferred_algorithm())
@@ -114,8 +130,10 @@ def _layout(
 
 def _bits(dtype: Any) -> int:
     name = np.dtype(dtype).name
-    return int(name.lstrip("u").removeprefix("int")) if name.lstrip("u").startswith("int") else (
-        np.dtype(dtype).itemsize * 8
+    return (
+        int(name.lstrip("u").removeprefix("int"))
+        if name.lstrip("u").startswith("int")
+        else (np.dtype(dtype).itemsize * 8)
     )
 
 
@@ -137,7 +155,7 @@ def _request(call: Call, aval: Any, result: Any, layout: GroupLayout | None) -> 
 def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
     """Emits the FFI call. Its rank operand is the partition id: right under any mesh."""
     register_handlers()
-    shape = ctx.avals_in[0].shape
+    aval, _ = avals(ctx)
     attributes = {
         "collective": np.int64(call.collective),
         "op": np.int64(call.op),
@@ -145,13 +163,13 @@ def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
         "members": np.array(plan.layout.members, np.int64).reshape(-1),
         "places": np.array(plan.layout.places, np.int64).reshape(-1),
         "processes": plan.processes,
-        "rows": np.int64(math.prod(shape[: call.dimension])),
+        "rows": np.int64(math.prod(aval.shape[: call.dimension])),
         "label": _label(call, plan.choice),
         "algorithm": plan.choice.algorithm,
         "site": _site_id(ctx),
     }
     rank_aval = ShapedArray((), np.dtype(np.uint32))
-    call_ctx = ctx.replace(avals_in=[ctx.avals_in[0], rank_aval])
+    call_ctx = ctx.replace(avals_in=[aval, rank_aval])
     return jax.ffi.ffi_lowering(TARGET)(call_ctx, x, partition_id(), **attributes)
 
 
@@ -165,4 +183,5 @@ def _label(call: Call, choice: Choice) -> str:
 def _site_id(ctx: mlir.LoweringRuleContext) -> np.int64:
     """A number of the call that every process computes alike, whatever it passes there."""
     text = repr(new_call_number(ctx))
-    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8).digest(), np.int64)[0]
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return np.int64(int.from_bytes(digest, "little", signed=True))

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
-from pccl_jax.primitives.all_gather import SHORTEST_ROW_BYTES, all_gather_p
+from pccl_jax.primitives.all_gather import all_gather_p
 from pccl_jax.primitives.common import (
     define_linear,
     for_transpose,
@@ -18,7 +17,7 @@ from pccl_jax.primitives.common import (
     reduce_axis,
     reduce_equal,
 )
-from pccl_jax.primitives.lowering import Call, emit, make_plan
+from pccl_jax.primitives.lowering import Call, emit, has_short_rows, make_plan
 from pccl_jax.types import Collective, Op
 
 #: Parameters: those of lax's reduce_scatter, ``op`` and ``algorithm``.
@@ -41,8 +40,17 @@ def _transpose(
 
 
 def _batch(
-    axis_data: Any, values: Any, dims: Any, *, scatter_dimension: int, axis_name: Any,
-    axis_index_groups: Any, axis_size: int, tiled: bool, op: Op, algorithm: str | None,
+    axis_data: Any,
+    values: Any,
+    dims: Any,
+    *,
+    scatter_dimension: int,
+    axis_name: Any,
+    axis_index_groups: Any,
+    axis_size: int,
+    tiled: bool,
+    op: Op,
+    algorithm: str | None,
 ) -> tuple[Any, Any]:
     (x,), (d,) = values, dims
     if axis_data.name in axis_name:
@@ -60,8 +68,13 @@ def _batch(
         elif not tiled:  # the scattered dimension goes, what came after it moves down
             out_dim = d - 1
     out = reduce_scatter_p.bind(
-        x, scatter_dimension=scatter_dimension, axis_name=axis_name,
-        axis_index_groups=axis_index_groups, axis_size=axis_size, tiled=tiled, op=op,
+        x,
+        scatter_dimension=scatter_dimension,
+        axis_name=axis_name,
+        axis_index_groups=axis_index_groups,
+        axis_size=axis_size,
+        tiled=tiled,
+        op=op,
         algorithm=algorithm,
     )
     return out, out_dim
@@ -75,13 +88,24 @@ def _split(x: Any, dimension: int, parts: int) -> Any:
 
 
 def _lax(
-    x: Any, *, op: Op, scatter_dimension: int, axis_name: Any, axis_index_groups: Any,
-    axis_size: int, tiled: bool, **_: Any,
+    x: Any,
+    *,
+    op: Op,
+    scatter_dimension: int,
+    axis_name: Any,
+    axis_index_groups: Any,
+    axis_size: int,
+    tiled: bool,
+    **_: Any,
 ) -> Any:
     if op is Op.SUM:
         return lax_primitives["reduce_scatter"].bind(
-            x, scatter_dimension=scatter_dimension, axis_name=axis_name,
-            axis_index_groups=axis_index_groups, axis_size=axis_size, tiled=tiled,
+            x,
+            scatter_dimension=scatter_dimension,
+            axis_name=axis_name,
+            axis_index_groups=axis_index_groups,
+            axis_size=axis_size,
+            tiled=tiled,
         )
     d = scatter_dimension
     blocks = _split(x, d, axis_size) if tiled else x
@@ -103,11 +127,8 @@ def _transpose_then_scatter(x: Any, *, scatter_dimension: int, **params: Any) ->
 
 
 def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    aval = ctx.avals_in[0]
     dimension = params["scatter_dimension"]
-    row_bytes = int(np.prod(aval.shape[dimension:])) * np.dtype(aval.dtype).itemsize
-    row_bytes //= params["axis_size"]
-    if dimension > 0 and row_bytes < SHORTEST_ROW_BYTES and np.prod(aval.shape[:dimension]) > 1:
+    if has_short_rows(ctx, dimension, params["axis_size"]):
         return lower_python(partial(_transpose_then_scatter, **params), ctx, x)
     call = Call(
         Collective.REDUCE_SCATTER,
