@@ -70,9 +70,16 @@ void SharedNodePhase::Prepare() {
     piece_bytes_ = slot_bytes;
     everybody_reduces_ = whole <= kEverybodyReducesBytes;
   } else {
-    piece_bytes_ = slot_bytes / local / kLine * kLine;
-    if (collective_ == Collective::kAllGather) PrepareGather();
-    if (collective_ == Collective::kReduceScatter) PrepareScatter();
+    // A slot holds a piece for each rank of its owner, or for each rank of the others.
+    size_t most = 1;
+    for (const NodeMember& member : setup_.members) most = std::max(most, member.indices.size());
+    const bool gathers = collective_ == Collective::kAllGather;
+    piece_bytes_ = slot_bytes / (gathers ? most : local) / kLine * kLine;
+    if (gathers) {
+      PrepareGather();
+    } else {
+      PrepareScatter();
+    }
     // Of an all-reduce, chunks differ in size: count pieces for the largest.
     total = 0;
     const auto& streams = collective_ == Collective::kAllGather ? targets_ : sources_;

