@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "ffi/hash.h"
@@ -21,7 +22,7 @@ double SecondsFrom(const char* variable, double otherwise) {
   return end != text && *end == '\0' && value > 0 ? value : otherwise;
 }
 
-// The call sites of one id, and how many of them have been numbered.
+// The call sites of one kin, and how many of them have been numbered.
 struct Namesakes {
   std::vector<const CallSite*> unnumbered;  // in order of creation
   int64_t numbered = 0;
@@ -29,7 +30,7 @@ struct Namesakes {
 
 struct Registry {
   std::mutex mutex;
-  std::map<int64_t, Namesakes> by_id;
+  std::map<uint64_t, Namesakes> by_kin;
 };
 
 // Never destroyed: XLA may drop executables during static destruction.
@@ -47,7 +48,7 @@ void Forget(std::vector<const CallSite*>* sites, const CallSite* site) {
 void Number(const CallSite& site) {
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
-  Namesakes& namesakes = registry.by_id[site.id];
+  Namesakes& namesakes = registry.by_kin[site.kin];
   for (const CallSite* namesake : namesakes.unnumbered) namesake->number = namesakes.numbered++;
   namesakes.unnumbered.clear();
 }
@@ -56,16 +57,20 @@ void Number(const CallSite& site) {
 
 CallSite::CallSite() = default;
 
+// Freeing is collective by the letter, but no MPI waits in it.
 CallSite::~CallSite() {
+  for (Channel& channel : channels) {
+    if (channel.communicator != 0) JoinedWorld()->mpi->FreeCommunicator(channel.communicator);
+  }
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
-  const auto it = registry.by_id.find(id);
-  if (it != registry.by_id.end()) Forget(&it->second.unnumbered, this);
+  const auto it = registry.by_kin.find(kin);
+  if (it != registry.by_kin.end()) Forget(&it->second.unnumbered, this);
 }
 
 uint64_t CallSite::NextOccasion(int64_t group) const {
   if (number < 0) Number(*this);
-  uint64_t key = Mix(static_cast<uint64_t>(id), static_cast<uint64_t>(number));
+  uint64_t key = Mix(kin, static_cast<uint64_t>(number));
   key = Mix(key, static_cast<uint64_t>(group));
   return Mix(key, channel(group)->executions++);
 }
@@ -111,9 +116,13 @@ std::string CallSite::Validate() {
       return label + ": spans several processes, but pccl_jax.init() has not been called";
     }
   }
+  // Programs of some of the processes must not shift the numbers of those that all run.
+  const std::set<int64_t> all(processes.begin(), processes.end());
+  kin = HashOf(std::vector<int64_t>(all.begin(), all.end()), static_cast<uint64_t>(id));
+  for (const auto* facts : {&members, &places, &processes}) digest = HashOf(*facts, digest);
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
-  registry.by_id[id].unnumbered.push_back(this);
+  registry.by_kin[kin].unnumbered.push_back(this);
   return "";
 }
 

@@ -27,6 +27,7 @@ struct Channel {
   int first_tag = -1;         // of its messages; -1 before the first execution has agreed on it
   bool check_always = false;  // PCCL_CHECK: compare signatures before every execution
   uint64_t executions = 0;
+  int64_t communicator = 0;  // of the MPI library's own collectives; 0 before the first
 };
 
 // Immutable after Validate(), so any number of threads may read it; but for the channels, which
@@ -43,6 +44,8 @@ struct CallSite {
   std::string label;               // e.g. "all_gather over axis 'data'"
   std::string algorithm;
   int64_t id = 0;  // equal in every process, unlike the address of this object
+  // Hash of what must be equal in every process but is not in the label: schedule, groups, places.
+  uint64_t digest = 0;
   Patience patience;
 
   struct Seat {
@@ -51,8 +54,10 @@ struct CallSite {
   std::vector<Seat> seats;  // by logical id
   std::vector<Team> teams;  // by group
   mutable std::vector<Channel> channels;
-  // Tells apart the call sites of one id: a function that is called twice in a program has two.
+  // Tells apart the call sites of one id among the same processes: a function that is called twice
+  // in a program has two.
   mutable int64_t number = -1;
+  uint64_t kin = 0;  // hash of the id and of the processes
 
   CallSite();
   ~CallSite();

@@ -22,6 +22,7 @@ struct Mail {
   std::mutex mutex;
   std::vector<Outgoing> out;
   std::map<std::pair<uint64_t, ControlKind>, std::deque<ControlMessage>> in;
+  std::map<std::pair<int64_t, ControlKind>, std::string> news;  // kWaiting, kFarewell by process
   std::map<uint64_t, std::string> refused;  // keys whose handshake failed here
   std::map<int, int> used_tags;             // first tag -> one past the last
 };
@@ -90,20 +91,25 @@ void SendControl(const World& world, int64_t process, const ControlMessage& mess
   SendLocked(mail, world, process, message);
 }
 
-void SendAbort(const World& world, const Team& team, uint64_t key, const std::string& error) {
+void SendText(const World& world, const std::vector<int64_t>& processes, ControlKind kind,
+              uint64_t key, const std::string& text) {
   ControlMessage message;
   message.key = key;
-  message.kind = ControlKind::kAbort;
-  SetText(&message, error);
-  for (const int64_t process : team.processes) {
+  message.kind = kind;
+  SetText(&message, text);
+  for (const int64_t process : processes) {
     if (process != world.process) SendControl(world, process, message);
   }
 }
 
-void PollControl(const World& world) {
+void PollControl(const World& world, bool must) {
   Mail& mail = TheMail();
-  std::unique_lock<std::mutex> lock(mail.mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // somebody else is receiving
+  std::unique_lock<std::mutex> lock(mail.mutex, std::defer_lock);
+  if (must) {
+    lock.lock();
+  } else if (!lock.try_lock()) {
+    return;
+  }
   while (world.mpi->Probe(kControlTag, world.comm)) {
     ControlMessage message;
     world.mpi->Receive(&message, sizeof message, kControlTag, world.comm);
@@ -114,6 +120,10 @@ void PollControl(const World& world) {
       verdict.kind = ControlKind::kVerdict;
       SetText(&verdict, refused->second);
       SendLocked(mail, world, message.source, verdict);
+      continue;
+    }
+    if (message.kind == ControlKind::kWaiting || message.kind == ControlKind::kFarewell) {
+      mail.news[{message.source, message.kind}] = message.text;
       continue;
     }
     mail.in[{message.key, message.kind}].push_back(message);
@@ -131,14 +141,47 @@ bool TakeControl(uint64_t key, ControlKind kind, ControlMessage* message) {
   return true;
 }
 
+namespace {
+
+std::string NewsOf(int64_t process, ControlKind kind) {
+  Mail& mail = TheMail();
+  std::lock_guard<std::mutex> lock(mail.mutex);
+  const auto it = mail.news.find({process, kind});
+  return it == mail.news.end() ? "" : it->second;
+}
+
+}  // namespace
+
+Health PeerHealth(const World& world, int64_t process) {
+  if (world.shared.Has(process)) {
+    return HealthOf(world.shared.Of(process), world.visible.count(process) != 0);
+  }
+  const std::string farewell = NewsOf(process, ControlKind::kFarewell);
+  if (farewell.empty()) return {};
+  return {true, "has left the program: " + farewell};
+}
+
+std::string PeerNews(const World& world, int64_t process) {
+  const std::string trouble = PeerHealth(world, process).trouble;
+  if (!trouble.empty()) return ", which " + trouble;
+  std::string doing = NewsOf(process, ControlKind::kWaiting);
+  if (doing.empty() && world.shared.Has(process)) doing = PublishedTexts(world.shared.Of(process));
+  return doing.empty() ? "" : ", which is in " + doing;
+}
+
 void ReleaseTags(int first_tag) {
   Mail& mail = TheMail();
   std::lock_guard<std::mutex> lock(mail.mutex);
   mail.used_tags.erase(first_tag);
 }
 
-Handshake::Handshake(const World& world, const Team& team, uint64_t key, std::string description)
-    : world_(world), team_(team), key_(key), description_(std::move(description)) {}
+Handshake::Handshake(const World& world, const Team& team, uint64_t key, uint64_t signature,
+                     std::string description)
+    : world_(world),
+      team_(team),
+      key_(key),
+      signature_(signature),
+      description_(std::move(description)) {}
 
 bool Handshake::Advance() {
   if (complete() || !error_.empty()) return false;
@@ -153,7 +196,7 @@ void Handshake::SayHello() {
   ControlMessage hello;
   hello.key = key_;
   hello.source = world_.process;
-  hello.signature = HashOf(description_);
+  hello.signature = signature_;
   hello.free_tags = FreeTags(world_, key_, Span(team_));
   SetText(&hello, description_);
   if (leads()) {
@@ -170,9 +213,7 @@ bool Handshake::HearHellos() {
     hellos_[hello.source] = hello;
     any = true;
     if (hello.signature == hellos_[world_.process].signature) continue;
-    error_ = "processes disagree: process " + std::to_string(world_.process) + " is in " +
-             description_ + ", process " + std::to_string(hello.source) + " in " + hello.text +
-             ". All processes must run the same program on the same shapes.";
+    error_ = Disagreement(world_.process, description_, hello.source, hello.text);
   }
   if (!error_.empty() || hellos_.size() == team_.processes.size()) Announce();
   return any;
@@ -213,14 +254,13 @@ bool Handshake::HearVerdict() {
   return true;
 }
 
-std::string Handshake::WaitingFor() const {
-  if (!leads()) return "for process " + std::to_string(team_.processes[0]) + " to agree";
-  std::string text;
+std::vector<int64_t> Handshake::Awaited() const {
+  if (!leads()) return {team_.processes[0]};
+  std::vector<int64_t> awaited;
   for (const int64_t process : team_.processes) {
-    if (hellos_.count(process) != 0) continue;
-    text += (text.empty() ? "for process " : ", ") + std::to_string(process);
+    if (hellos_.count(process) == 0) awaited.push_back(process);
   }
-  return text + " to come";
+  return awaited;
 }
 
 }  // namespace pccl

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "ffi/shared/board.h"
 #include "ffi/team.h"
 #include "ffi/world.h"
 
@@ -15,7 +17,9 @@ namespace pccl {
 constexpr int kControlTag = 0;
 constexpr int kFirstDataTag = 64;
 
-enum class ControlKind : int32_t { kHello = 1, kVerdict = 2, kAbort = 3 };
+// kWaiting says what a process has been waiting for long, or with an empty text that it no longer
+// is; kFarewell that it takes part in nothing any more, and why.
+enum class ControlKind : int32_t { kHello = 1, kVerdict, kAbort, kWaiting, kFarewell };
 
 struct ControlMessage {
   uint64_t key = 0;
@@ -24,17 +28,23 @@ struct ControlMessage {
   int32_t tag = -1;        // of a verdict: the first data tag, or -1 for disagreement
   uint64_t signature = 0;  // of a hello
   uint64_t free_tags = 0;  // of a hello: bit i, whether candidate i is unused here
-  char text[480] = {};
+  char text[kDescription] = {};
 };
 
 // Sends without waiting. Throws std::runtime_error where MPI fails.
 void SendControl(const World& world, int64_t process, const ControlMessage& message);
-// Tells the other processes of the team that the collective `key` has failed here.
-void SendAbort(const World& world, const Team& team, uint64_t key, const std::string& error);
-// Receives whatever has come. Messages wait, by key, until somebody takes them.
-void PollControl(const World& world);
+// Sends a text to those of the processes that are others.
+void SendText(const World& world, const std::vector<int64_t>& processes, ControlKind kind,
+              uint64_t key, const std::string& text);
+// Receives whatever has come. Messages wait, by key, until somebody takes them. Returns at once
+// where another thread is receiving, unless it `must`.
+void PollControl(const World& world, bool must = false);
 // Takes a message of this key and kind, if one has come.
 bool TakeControl(uint64_t key, ControlKind kind, ControlMessage* message);
+// Whether another process can take part, as far as it or the kernel has told us.
+Health PeerHealth(const World& world, int64_t process);
+// What another process is doing or what keeps it, for people: ", which is stopped".
+std::string PeerNews(const World& world, int64_t process);
 
 // Lets other calls have the tags that a handshake took.
 void ReleaseTags(int first_tag);
@@ -44,7 +54,9 @@ void ReleaseTags(int first_tag);
 // one, which compares and answers. Not thread safe.
 class Handshake {
  public:
-  Handshake(const World& world, const Team& team, uint64_t key, std::string description);
+  // `signature` must be equal on all processes; `description` explains it to people.
+  Handshake(const World& world, const Team& team, uint64_t key, uint64_t signature,
+            std::string description);
 
   // Does what can be done now; returns whether anything was.
   bool Advance();
@@ -52,7 +64,8 @@ class Handshake {
   const std::string& error() const { return error_; }
   // Tags [first_tag, first_tag + width * width) are the call's, on all processes of the team.
   int first_tag() const { return tag_; }
-  std::string WaitingFor() const;
+  // The processes that have not come; of all but the first process, that one.
+  std::vector<int64_t> Awaited() const;
 
  private:
   bool leads() const { return team_.processes[0] == world_.process; }
@@ -63,7 +76,7 @@ class Handshake {
 
   const World& world_;
   const Team& team_;
-  const uint64_t key_;
+  const uint64_t key_, signature_;
   const std::string description_;
   bool started_ = false;
   std::map<int64_t, ControlMessage> hellos_;  // by process, of the leader

@@ -69,7 +69,7 @@ Layout MakeLayout(const CallSite& site, const Geometry& geometry, DType dtype, i
 // Buffers beside in and out: a reduce-scatter keeps partials of chunks it will give away, a
 // vector that travels whole is never reduced in place.
 size_t WorkBytes(const CallSite& site, const Geometry& geometry) {
-  if (site.schedule.nodes == 1) return 0;
+  if (site.schedule.nodes == 1 || IsVendor(site.schedule)) return 0;
   const bool partials = site.collective == Collective::kReduceScatter;
   return partials || !site.schedule.split ? geometry.whole_bytes() : 0;
 }
@@ -99,7 +99,14 @@ Execution::Execution(const Setup& setup)
   }
   if (!team_.one_process()) {
     remote_ = std::make_unique<Remote>(*JoinedWorld(), team_, layout_, schedule_, ranks_.data(),
-                                       setup.occasion, title_, setup.site->channel(setup.group));
+                                       setup.occasion, title_, setup.site->digest,
+                                       setup.site->channel(setup.group));
+  }
+  if (IsVendor(schedule_)) {
+    const RankBuffers& buffers = setup.buffers[static_cast<size_t>(mine_[0])];
+    vendor_ = std::make_unique<VendorCollective>(
+        *JoinedWorld(),
+        VendorCollective::Setup{setup.site, &layout_, setup.dtype, setup.group, buffers});
   }
   for (const Phase& phase : schedule_.phases) {
     for (int64_t node = 0; phase.intra && node < schedule_.nodes; ++node) {
@@ -147,22 +154,39 @@ Execution::Outcome Execution::Work(int worker, double budget_s) {
     if (waited > budget_s) return Outcome::kOutOfTime;
     CheckOnOthers(waited, &warned);
   }
-  return Outcome::kComplete;
+  return Confirm() ? Outcome::kComplete : Outcome::kFailed;
+}
+
+bool Execution::Confirm() {
+  if (!remote_) return true;
+  try {
+    const std::string aborted = remote_->Confirm();
+    if (!aborted.empty()) Fail(aborted);
+    return aborted.empty();
+  } catch (const std::exception& e) {
+    Fail(title_ + ": " + e.what());
+    return false;
+  }
 }
 
 // Called by a worker that has had nothing to do for `waited` seconds.
 void Execution::CheckOnOthers(double waited, bool* warned) {
   try {
     const std::string trouble = remote_->Trouble();
-    if (!trouble.empty()) return Fail(trouble);
+    if (!trouble.empty()) {
+      const bool titled = trouble.find(title_) != std::string::npos;
+      return Fail(titled ? trouble : title_ + ": " + trouble + ".");
+    }
     const bool give_up = waited >= patience_.timeout.count();
     if (!give_up && (*warned || waited < patience_.warn.count())) return;
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.3g s", waited);
-    const std::string text = title_ + ": process " + std::to_string(JoinedWorld()->process) +
-                             " has waited " + seconds + " " + remote_->WaitingFor() + ".";
+    const std::string waits = std::string(" has waited ") + seconds + " " + WaitingFor();
+    const std::string text =
+        title_ + ": process " + std::to_string(JoinedWorld()->process) + waits + ".";
     *warned = true;
     if (!give_up) {
+      remote_->Complain(title_ + " and" + waits);
       std::fprintf(stderr, "pccl_jax: %s Still waiting (until PCCL_TIMEOUT_S).\n", text.c_str());
       return;
     }
@@ -174,8 +198,14 @@ void Execution::CheckOnOthers(double waited, bool* warned) {
   }
 }
 
+std::string Execution::WaitingFor() {
+  const std::string text = vendor_ ? vendor_->WaitingFor() : "";
+  return text.empty() ? remote_->WaitingFor() : text;
+}
+
 void Execution::Abandon() {
   try {
+    if (vendor_) vendor_->Abandon();
     if (remote_) remote_->Abandon(error());
   } catch (const std::exception&) {
     // The error that led here is the one to report.
@@ -208,7 +238,10 @@ bool Execution::AdvanceOnce(size_t rank) {
   while (round >= schedule_.phases[state.phase].first_round + schedule_.phases[state.phase].times) {
     ++state.phase;
   }
+  bool agrees = false;
+  if (remote_ && !remote_->Ready(&agrees)) return agrees;
   const Phase& phase = schedule_.phases[state.phase];
+  if (phase.vendor) return RunVendor(rank);
   return phase.intra ? RunNodePhase(rank, phase) : RunRound(rank, phase, round);
 }
 
@@ -229,14 +262,22 @@ bool Execution::RunNodePhase(size_t rank, const Phase& phase) {
   return any;
 }
 
+bool Execution::RunVendor(size_t rank) {
+  const bool any = vendor_->Advance();
+  if (!vendor_->complete()) return any;
+  RankState& state = ranks_[rank];
+  const int64_t chunks = layout_.split ? schedule_.ranks() : 1;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) state.MoveTo(Home::kOut, layout_, chunk, 0);
+  state.progress.store(schedule_.rounds, std::memory_order_release);
+  return true;
+}
+
 bool Execution::RunRound(size_t rank, const Phase& phase, int64_t round) {
   RankState& state = ranks_[rank];
   const int64_t node = state.rank / schedule_.local, index = state.rank % schedule_.local;
-  bool any = false;
-  if (remote_ && !remote_->Ready(&any)) return any;
   const auto peer = [&](int64_t peer_node) { return peer_node * schedule_.local + index; };
   // Before this round's message is on its way: its own buffer is not in question.
-  if (!layout_.split && state.posted <= round && !AllSent(state.rank, round)) return any;
+  if (!layout_.split && state.posted <= round && !AllSent(state.rank, round)) return false;
   const int64_t to = phase.ReceiverFrom(node, schedule_.nodes);
   if (to >= 0 && state.posted <= round && !ranks_[static_cast<size_t>(peer(to))].present()) {
     state.posted = round + 1;
@@ -249,7 +290,7 @@ bool Execution::RunRound(size_t rank, const Phase& phase, int64_t round) {
     Transport* transport = near ? static_cast<Transport*>(&memory_) : remote_->transport();
     const Message message{peer(from), state.rank, round};
     const Delivery delivery = Receive(rank, phase, message, transport);
-    if (delivery != Delivery::kAll) return any || delivery == Delivery::kSome;
+    if (delivery != Delivery::kAll) return delivery == Delivery::kSome;
   } else if (!layout_.split) {
     state.MoveTo(state.HomeOf(layout_, 0, round), layout_, 0, round);
   }

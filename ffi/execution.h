@@ -18,6 +18,7 @@
 #include "ffi/remote.h"
 #include "ffi/scratch.h"
 #include "ffi/transport/memory.h"
+#include "ffi/vendor.h"
 
 namespace pccl {
 
@@ -58,12 +59,15 @@ class Execution {
   bool Advance(size_t rank);
   bool AdvanceOnce(size_t rank);
   bool RunNodePhase(size_t rank, const Phase& phase);
+  bool RunVendor(size_t rank);
   bool RunRound(size_t rank, const Phase& phase, int64_t round);
   Delivery Receive(size_t rank, const Phase& phase, const Message& message, Transport* transport);
   bool AllSent(int64_t rank, int64_t round);
   void Finish(size_t rank);
   void Fail(const std::string& error);
+  std::string WaitingFor();
   void CheckOnOthers(double waited, bool* warned);
+  bool Confirm();
 
   const Schedule& schedule_;
   const Team& team_;
@@ -75,6 +79,7 @@ class Execution {
   std::vector<int64_t> mine_;
   MemoryTransport memory_;
   std::unique_ptr<Remote> remote_;                       // null within one process
+  std::unique_ptr<VendorCollective> vendor_;             // null where the schedule is ours
   std::vector<std::unique_ptr<NodePhase>> node_phases_;  // [intra phase][node]; may hold nulls
   std::atomic<size_t> finished_{0};
   std::atomic<bool> failed_{false};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ffi/call_site.h"
+#include "ffi/hash.h"
 #include "ffi/meeting.h"
 #include "ffi/world.h"
 #include "xla/ffi/api/ffi.h"
@@ -93,6 +94,7 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.algorithm = algorithm;
     site.id = site_id;
     site.patience = Patience::FromEnvironment();
+    site.digest = HashOf({program.begin(), program.end()}, 0);
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
     return fault.empty() ? site.Validate() : fault;
   });
@@ -117,8 +119,11 @@ std::string CheckProcess(const CallSite& site, const CallSite::Seat& seat, int64
 std::string Arrive(const CallSite& site, int64_t run_id, int64_t logical_id,
                    const ffi::AnyBuffer& x, const ffi::AnyBuffer& out, Done done) {
   const CallSite::Seat seat = site.Find(logical_id);
-  std::string error = CheckProcess(site, seat, logical_id);
-  if (!error.empty()) return error;
+  const std::string error = CheckProcess(site, seat, logical_id);
+  if (!error.empty()) {
+    if (seat.group >= 0) RefuseMeeting(run_id, site, seat.group, error);
+    return error;
+  }
   Arrival arrival;
   arrival.rank = seat.rank;
   arrival.buffers = {x.untyped_data(), out.untyped_data()};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace pccl {
 
@@ -21,6 +22,12 @@ inline uint64_t Mix(uint64_t hash, uint64_t value) {
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   z ^= z >> 31;
   return z == 0 ? 1 : z;  // 0 means "no key"
+}
+
+inline uint64_t HashOf(const std::vector<int64_t>& values, uint64_t hash) {
+  hash = Mix(hash, values.size());
+  for (const int64_t value : values) hash = Mix(hash, static_cast<uint64_t>(value));
+  return hash;
 }
 
 }  // namespace pccl

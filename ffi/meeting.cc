@@ -8,7 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "ffi/control.h"
 #include "ffi/pool.h"
+#include "ffi/world.h"
 #include "kernels/copy.h"
 
 namespace pccl {
@@ -125,6 +127,11 @@ void Meeting::End(Lock& lock, const std::string& error) {
   lock.lock();
 }
 
+void Meeting::GiveUp(const std::string& error) {
+  Lock lock(mutex_);
+  if (state_ == State::kGathering) End(lock, error);
+}
+
 bool Meeting::Check() {
   Lock lock(mutex_);
   if (state_ != State::kGathering) return false;
@@ -138,10 +145,7 @@ bool Meeting::Check() {
         " Does every device of the axis reach this call? A collective inside lax.cond or "
         "lax.while_loop must be reached by all or none. If the missing ranks are only slow, raise "
         "PCCL_TIMEOUT_S.";
-    RunInPool([self = shared_from_this(), text] {
-      Lock lock(self->mutex_);
-      if (self->state_ == State::kGathering) self->End(lock, text);
-    });
+    RunInPool([self = shared_from_this(), text] { self->GiveUp(text); });
     return true;
   }
   warned_ = true;
@@ -186,7 +190,9 @@ class Meetings {
 
   std::shared_ptr<Meeting> Join(int64_t run_id, const CallSite& site, int64_t group) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto [it, is_new] = open_.try_emplace({run_id, &site, group});
+    const Key key{run_id, &site, group};
+    if (refused_.count(key) != 0) return nullptr;
+    const auto [it, is_new] = open_.try_emplace(key);
     if (is_new) {
       it->second.meeting = std::make_shared<Meeting>(site, group, site.NextOccasion(group));
       it->second.to_come = static_cast<int64_t>(site.team(group).mine.size());
@@ -202,7 +208,31 @@ class Meetings {
     return meeting;
   }
 
+  // Returns false where it has been refused before. `meeting` is the one some ranks wait in, if any.
+  bool Refuse(int64_t run_id, const CallSite& site, int64_t group, const std::string& error,
+              std::shared_ptr<Meeting>* meeting, uint64_t* occasion) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Key key{run_id, &site, group};
+    if (refused_.size() > kRemembered) refused_.clear();
+    if (!refused_.emplace(key, error).second) return false;
+    const auto it = open_.find(key);
+    if (it != open_.end()) {
+      *meeting = it->second.meeting;
+      open_.erase(it);
+    }
+    *occasion = *meeting ? (*meeting)->occasion() : site.NextOccasion(group);
+    return true;
+  }
+
+  std::string Refusal(int64_t run_id, const CallSite& site, int64_t group) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = refused_.find({run_id, &site, group});
+    return it == refused_.end() ? "this collective has been refused" : it->second;
+  }
+
  private:
+  static constexpr size_t kRemembered = 1000;
+
   void Watch() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -222,14 +252,32 @@ class Meetings {
   std::mutex mutex_;
   std::condition_variable opened_;
   std::map<Key, Entry> open_;
+  std::map<Key, std::string> refused_;
   bool watching_ = false;
 };
+
+Meetings& TheMeetings() {
+  static Meetings* meetings = new Meetings;  // never destroyed: its thread never ends
+  return *meetings;
+}
 
 }  // namespace
 
 void MeetPeers(int64_t run_id, const CallSite& site, int64_t group, Arrival arrival) {
-  static Meetings* meetings = new Meetings;  // never destroyed: its thread never ends
-  meetings->Join(run_id, site, group)->Attend(std::move(arrival));
+  const std::shared_ptr<Meeting> meeting = TheMeetings().Join(run_id, site, group);
+  if (meeting) return meeting->Attend(std::move(arrival));
+  arrival.done(TheMeetings().Refusal(run_id, site, group));
+}
+
+void RefuseMeeting(int64_t run_id, const CallSite& site, int64_t group, const std::string& error) {
+  std::shared_ptr<Meeting> meeting;
+  uint64_t occasion = 0;
+  if (!TheMeetings().Refuse(run_id, site, group, error, &meeting, &occasion)) return;
+  const World* world = JoinedWorld();
+  if (world != nullptr) {
+    SendText(*world, site.team(group).processes, ControlKind::kAbort, occasion, error);
+  }
+  if (meeting) RunInPool([meeting, error] { meeting->GiveUp(error); });
 }
 
 }  // namespace pccl

@@ -40,6 +40,9 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
 
   // Called once a rank.
   void Attend(Arrival arrival);
+  // Fails the ranks that have come and those that will.
+  void GiveUp(const std::string& error);
+  uint64_t occasion() const { return occasion_; }
   // Warns about missing ranks, or gives up, when it is time. Returns whether any are missing.
   bool Check();
 
@@ -76,6 +79,10 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
 // meeting is forgotten once every rank has come, so one that failed is still found by the late.
 // Thread safe, does not wait.
 void MeetPeers(int64_t run_id, const CallSite& site, int64_t group, Arrival arrival);
+
+// Says that the meeting cannot take place: its ranks in this process and in the others fail with
+// `error`, whenever they come. Thread safe, does not wait.
+void RefuseMeeting(int64_t run_id, const CallSite& site, int64_t group, const std::string& error);
 
 }  // namespace pccl
 

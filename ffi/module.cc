@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "ffi/handlers.h"
+#include "ffi/leaving.h"
+#include "ffi/progress.h"
 #include "ffi/shared/board.h"
 #include "ffi/world.h"
 
@@ -43,7 +45,8 @@ void CreateSegment(const std::string& name, size_t nbytes) {
 
 std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector<int64_t> mpi_rank,
                       const std::string& mpi4py_file, int any_source, uint64_t comm,
-                      int largest_tag, const std::map<int64_t, std::string>& segments) {
+                      uint64_t comm_self, int largest_tag, const std::map<int64_t, std::string>& segments,
+                      std::map<int64_t, uint64_t> types, std::map<int64_t, uint64_t> ops) {
   auto world = std::make_unique<pccl::World>();
   world->process = process;
   world->host_of = std::move(host_of);
@@ -51,12 +54,19 @@ std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector
   world->mpi = pccl::MpiLibrary::Bind(mpi4py_file, any_source);
   world->comm = static_cast<int64_t>(comm);
   world->largest_tag = largest_tag;
+  world->mpi_types = std::move(types);
+  world->mpi_ops = std::move(ops);
   for (const auto& [owner, name] : segments) {
     world->shared.segments[owner] =
         owner == process ? std::move(OwnSegment()) : pccl::Segment::Attach(name);
   }
+  for (const auto& [owner, segment] : world->shared.segments) {
+    if (pccl::Visible(segment.data())) world->visible.insert(owner);
+  }
   const std::string library = world->mpi->name();
+  world->mpi->BeforeFinalize(static_cast<int64_t>(comm_self), &pccl::StopProgress);
   pccl::JoinWorld(std::move(world));
+  pccl::StartProgress(*pccl::JoinedWorld());
   return library;
 }
 
@@ -76,7 +86,11 @@ NB_MODULE(_native, m) {
   m.def("unlink_segment", &pccl::Segment::Unlink, nb::arg("name"),
         "Removes a segment's name; those who have mapped it keep it.");
   m.def("join_world", &JoinWorld, nb::arg("process"), nb::arg("host_of"), nb::arg("mpi_rank"),
-        nb::arg("mpi4py_file"), nb::arg("any_source"), nb::arg("comm"), nb::arg("largest_tag"),
-        nb::arg("segments"),
+        nb::arg("mpi4py_file"), nb::arg("any_source"), nb::arg("comm"), nb::arg("comm_self"),
+        nb::arg("largest_tag"),
+        nb::arg("segments"), nb::arg("types") = std::map<int64_t, uint64_t>(),
+        nb::arg("ops") = std::map<int64_t, uint64_t>(),
         "Connects this process to the others; returns the name of the MPI library.");
+  m.def("leave", &pccl::Leave, nb::arg("reason"),
+        "To be called when the program ends, with the exception that ends it or an empty text.");
 }

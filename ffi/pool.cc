@@ -23,7 +23,8 @@ class Pool {
   void Run(std::function<void()> task) {
     std::unique_lock<std::mutex> lock(mutex_);
     tasks_.push_back(std::move(task));
-    if (idle_ > 0) {
+    // A thread that has been woken counts as idle until it has taken its task.
+    if (tasks_.size() <= idle_) {
       lock.unlock();
       has_task_.notify_one();
     } else if (threads_ < Cores()) {

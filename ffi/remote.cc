@@ -1,9 +1,14 @@
 #include "ffi/remote.h"
 
+#include <atomic>
+#include <exception>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "ffi/hash.h"
+#include "ffi/leaving.h"
+#include "ffi/progress.h"
 
 namespace pccl {
 namespace {
@@ -21,21 +26,37 @@ std::vector<NodeMember> MembersOf(const Team& team, int64_t first, int64_t local
   return members;
 }
 
+// Whether other processes have been told what this one is waiting for.
+std::atomic<bool> complained{false};
+
 }  // namespace
 
 Remote::Remote(const World& world, const Team& team, const Layout& layout, const Schedule& schedule,
-               RankState* ranks, uint64_t occasion, const std::string& title, Channel* channel)
+               RankState* ranks, uint64_t occasion, const std::string& title, uint64_t digest,
+               Channel* channel)
     : world_(world), team_(team), schedule_(schedule), occasion_(occasion), channel_(channel) {
-  AddNodeParts(ranks, layout, title);
-  if (!NeedsMessages()) return;
+  const uint64_t signature = Mix(HashOf(title), digest);
+  AddNodeParts(ranks, layout, title, signature);
   if (channel_->first_tag < 0 || channel_->check_always) {
-    handshake_ = std::make_unique<Handshake>(world_, team_, occasion_, title);
-  } else {
+    handshake_ = std::make_unique<Handshake>(world_, team_, occasion_, signature, title);
+  } else if (NeedsMessages()) {
     transport_ = std::make_unique<MpiTransport>(world_, team_, channel_->first_tag);
   }
 }
 
-void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title) {
+// What others believe this process to be waiting for is over once a collective has succeeded.
+Remote::~Remote() {
+  if (given_up_ || !complained.load(std::memory_order_relaxed) || ProgressHasStopped()) return;
+  complained.store(false);
+  try {
+    SendText(world_, world_.AllProcesses(), ControlKind::kWaiting, 0, "");
+  } catch (const std::exception&) {
+    // It would only have improved somebody's error message.
+  }
+}
+
+void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title,
+                          uint64_t signature) {
   for (const Phase& phase : schedule_.phases) {
     for (int64_t node = 0; phase.intra && node < schedule_.nodes; ++node) {
       const int64_t first = node * schedule_.local;
@@ -54,6 +75,7 @@ void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::str
       setup.shared = &world_.shared;
       setup.key = Mix(Mix(occasion_, static_cast<uint64_t>(node)),
                       static_cast<uint64_t>(phase.first_round));
+      setup.signature = signature;
       setup.description = title;
       auto part = std::make_unique<NodePart>();
       part->phase = &phase;
@@ -64,9 +86,7 @@ void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::str
   }
 }
 
-// Whether any rank of this process exchanges messages with another process, in any round. The
-// answer must be the same on all processes of the team, or one would wait for a handshake that
-// the other does not begin: so it is asked of all ranks.
+// Whether any rank exchanges messages with a rank of another process, in any round.
 bool Remote::NeedsMessages() const {
   for (const Phase& phase : schedule_.phases) {
     for (int64_t rank = 0; !phase.intra && rank < schedule_.ranks(); ++rank) {
@@ -77,7 +97,7 @@ bool Remote::NeedsMessages() const {
       if (team_.process_of[receiver] != team_.process_of[static_cast<size_t>(rank)]) return true;
     }
   }
-  return channel_->check_always;
+  return false;
 }
 
 bool Remote::RunsNodePhase(const Phase& phase, int64_t node) const {
@@ -107,7 +127,9 @@ bool Remote::Ready(bool* any) {
   } else {
     ReleaseTags(handshake_->first_tag());
   }
-  transport_ = std::make_unique<MpiTransport>(world_, team_, channel_->first_tag);
+  if (NeedsMessages()) {
+    transport_ = std::make_unique<MpiTransport>(world_, team_, channel_->first_tag);
+  }
   return true;
 }
 
@@ -120,27 +142,94 @@ std::string Remote::Trouble() {
     std::lock_guard<std::mutex> lock(handshake_mutex_);
     if (handshake_ && !handshake_->error().empty()) return handshake_->error();
   }
-  if (!transport_ && !handshake_) return "";
-  PollControl(world_);
-  ControlMessage abort;
-  return TakeControl(occasion_, ControlKind::kAbort, &abort) ? abort.text : "";
+  if (ProgressHasStopped()) return "MPI has been finalised while a collective was running";
+  if (transport_ || handshake_) PollControl(world_);
+  const std::string aborted = Aborted();
+  return aborted.empty() ? Absence() : aborted;
+}
+
+std::string Remote::Aborted() {
+  std::lock_guard<std::mutex> lock(abort_mutex_);
+  ControlMessage message;
+  if (abort_.empty() && TakeControl(occasion_, ControlKind::kAbort, &message)) {
+    abort_ = message.text;
+  }
+  return abort_;
+}
+
+// A process that gives up frees the buffers that MPI may not have read yet, but first it says so.
+// What has come through shared memory is as good as ever.
+std::string Remote::Confirm() {
+  if (!transport_) return "";
+  PollControl(world_, true);
+  return Aborted();
+}
+
+// What a process that is gone has sent may still be on its way, so it gets a little time.
+std::string Remote::Absence() {
+  constexpr std::chrono::milliseconds kBetweenLooks{50}, kMercy{500};
+  std::unique_lock<std::mutex> lock(absence_mutex_, std::try_to_lock);
+  const Clock::time_point now = Clock::now();
+  if (!lock.owns_lock() || now < next_look_) return "";
+  next_look_ = now + kBetweenLooks;
+  for (const int64_t process : team_.processes) {
+    if (process == world_.process) continue;
+    const Health health = PeerHealth(world_, process);
+    if (!health.gone) continue;
+    const Clock::time_point since = gone_since_.emplace(process, now).first->second;
+    if (now - since < kMercy) continue;
+    return "process " + std::to_string(process) + " " + health.trouble;
+  }
+  return "";
 }
 
 void Remote::Abandon(const std::string& error) {
+  NoteFailure();
+  given_up_ = true;
   for (const auto& part : node_parts_) part->part->Abandon(error);
   if (transport_) transport_->Cancel();
-  if (transport_ || handshake_) SendAbort(world_, team_, occasion_, error);
+  // Messages of this execution may still come: the next must not take them for its own.
+  channel_->first_tag = -1;
+  if (!ProgressHasStopped()) {
+    SendText(world_, team_.processes, ControlKind::kAbort, occasion_, error);
+  }
+}
+
+void Remote::Complain(const std::string& text) {
+  complained.store(true);
+  SendText(world_, team_.processes, ControlKind::kWaiting, 0, text);
 }
 
 std::string Remote::WaitingFor() {
+  std::set<int64_t> awaited;
+  bool complete = true;
+  const auto add = [&](const std::vector<int64_t>& processes) {
+    awaited.insert(processes.begin(), processes.end());
+  };
+  {
+    std::lock_guard<std::mutex> lock(handshake_mutex_);
+    if (handshake_ && !handshake_->complete()) {
+      complete = false;
+      add(handshake_->Awaited());
+    }
+  }
   for (const auto& part : node_parts_) {
     std::lock_guard<std::mutex> lock(part->mutex);
-    const std::string text = part->part->complete() ? "" : part->part->WaitingFor();
-    if (!text.empty()) return text;
+    if (!complete || part->part->complete()) continue;
+    if (part->part->LacksBoard()) return "for a free board: too many collectives in flight";
+    add(part->part->Awaited());
   }
-  std::lock_guard<std::mutex> lock(handshake_mutex_);
-  if (handshake_ && !handshake_->complete()) return handshake_->WaitingFor();
-  return transport_ ? transport_->WaitingFor() : "";
+  if (complete && transport_) {
+    for (const int64_t rank : transport_->Awaited()) {
+      awaited.insert(team_.process_of[static_cast<size_t>(rank)]);
+    }
+  }
+  std::string text;
+  for (const int64_t process : awaited) {
+    text += (text.empty() ? "for process " : "; for process ") + std::to_string(process) +
+            PeerNews(world_, process);
+  }
+  return text.empty() ? "for itself. This is a bug of pccl_jax" : text;
 }
 
 }  // namespace pccl

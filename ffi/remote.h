@@ -2,8 +2,10 @@
 #ifndef PCCL_FFI_REMOTE_H_
 #define PCCL_FFI_REMOTE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,21 +26,31 @@ class Remote {
   // All but the strings must outlive this. `channel` keeps the tags of the call site's group
   // between executions.
   Remote(const World& world, const Team& team, const Layout& layout, const Schedule& schedule,
-         RankState* ranks, uint64_t occasion, const std::string& title, Channel* channel);
+         RankState* ranks, uint64_t occasion, const std::string& title, uint64_t digest,
+         Channel* channel);
+  ~Remote();
 
   // Whether an intra phase needs other processes on this node, and if so does what can be done:
   // *any is set where that was something.
   bool RunsNodePhase(const Phase& phase, int64_t node) const;
   void AdvanceNodePhase(const Phase& phase, int64_t node, bool* any);
-  // Whether messages may be sent and received: after the first execution's handshake.
+  // Whether the processes have agreed on what they are about to do, as they must before they do it:
+  // the first time, and always under PCCL_CHECK. Then messages may be sent and received.
   bool Ready(bool* any);
   Transport* transport() { return transport_.get(); }
 
-  // An error that another process has met in this collective, or "".
+  // An error that another process has met in this collective, or that it will never come; or "".
+  // For a worker that has had nothing to do for a while.
   std::string Trouble();
+  // To be asked when everything has arrived, before anybody is told so: whether others have given
+  // up in the meantime, which leaves what they sent worth nothing. An error text, or "".
+  std::string Confirm();
   // Tells the others, and gives up what is in flight. No other method may run at the same time.
   void Abandon(const std::string& error);
+  // Whom this process waits for and what they are doing, for people.
   std::string WaitingFor();
+  // Tells the others what this process has been waiting for.
+  void Complain(const std::string& text);
 
  private:
   struct NodePart {
@@ -48,8 +60,13 @@ class Remote {
     std::unique_ptr<SharedNodePhase> part;
   };
 
-  void AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title);
+  using Clock = std::chrono::steady_clock;
+
+  void AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title,
+                    uint64_t signature);
   bool NeedsMessages() const;
+  std::string Absence();
+  std::string Aborted();
 
   const World& world_;
   const Team& team_;
@@ -57,9 +74,15 @@ class Remote {
   const uint64_t occasion_;
   std::vector<std::unique_ptr<NodePart>> node_parts_;
   std::mutex handshake_mutex_;
-  std::unique_ptr<Handshake> handshake_;  // null where the channel is open or not needed
+  std::unique_ptr<Handshake> handshake_;  // null where the channel is open
   Channel* const channel_;
   std::unique_ptr<MpiTransport> transport_;
+  std::mutex absence_mutex_;  // guards the two below
+  Clock::time_point next_look_;
+  std::map<int64_t, Clock::time_point> gone_since_;  // by process
+  std::mutex abort_mutex_;
+  std::string abort_;  // guarded by it
+  bool given_up_ = false;
 };
 
 }  // namespace pccl

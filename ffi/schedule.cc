@@ -15,7 +15,8 @@ int64_t Mod(int64_t value, int64_t modulus) {
 Phase DecodePhase(const int64_t* record) {
   Phase phase;
   phase.intra = record[0] == 0;
-  if (phase.intra) {
+  phase.vendor = record[0] == 2;
+  if (phase.intra || phase.vendor) {
     phase.collective = static_cast<Collective>(record[1]);
     return phase;
   }
@@ -78,8 +79,12 @@ std::string Schedule::Decode(const int64_t* program, size_t size, Schedule* sche
   schedule->rounds = 0;
   for (size_t k = 0; k < phases; ++k) {
     Phase phase = DecodePhase(program + kHeader + k * kRecord);
-    if (!phase.intra && (phase.count < 1 || phase.count > schedule->chunks() ||
-                         phase.senders_begin < 0 || phase.senders_end > schedule->nodes)) {
+    if (phase.vendor && (phases != 1 || schedule->local != 1)) {
+      return "schedule: the MPI library does a collective whole or not at all";
+    }
+    if (!phase.intra && !phase.vendor &&
+        (phase.count < 1 || phase.count > schedule->chunks() || phase.senders_begin < 0 ||
+         phase.senders_end > schedule->nodes)) {
       return "schedule: step " + std::to_string(k) + " is malformed";
     }
     phase.first_round = schedule->rounds;

@@ -22,11 +22,13 @@ struct Index {
   int64_t At(int64_t rank, int64_t modulus) const;
 };
 
-// Either a collective among the ranks of a node or `times` rounds of messages in the
-// rank-aligned groups. `first_round` numbers the rounds of a schedule through all phases.
+// Either a collective among the ranks of a node, or `times` rounds of messages in the
+// rank-aligned groups, or the whole collective done by the MPI library: then it is the only
+// phase, and nobody is a sender. `first_round` numbers the rounds of a schedule through all phases.
 struct Phase {
   bool intra = false;
-  Collective collective = Collective::kAllGather;  // of an intra phase
+  bool vendor = false;
+  Collective collective = Collective::kAllGather;  // of an intra or vendor phase
   Index to, first;
   int64_t count = 0;
   Action action = Action::kCopy;

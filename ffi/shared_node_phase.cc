@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ffi/hash.h"
 #include "kernels/copy.h"
 
 namespace pccl {
@@ -89,11 +88,13 @@ void SharedNodePhase::Prepare() {
 }
 
 bool SharedNodePhase::Advance() {
+  wanted_ = true;
   if (stage_ == Stage::kPublish) {
-    const auto readers = static_cast<int32_t>(setup_.members.size() - 1);
+    // The owner is one of them: its peers may be through before it has found them all.
+    const auto readers = static_cast<int32_t>(setup_.members.size());
     boards_[setup_.me] =
         PublishBoard(setup_.shared->Of(setup_.members[setup_.me].process), setup_.key,
-                     HashOf(setup_.description), setup_.description, readers);
+                     setup_.signature, setup_.description, readers);
     if (!boards_[setup_.me]) return false;
     Prepare();
     stage_ = Stage::kMatch;
@@ -116,14 +117,12 @@ bool SharedNodePhase::Match() {
     boards_[q] = FindBoard(setup_.shared->Of(setup_.members[q].process), setup_.key);
     if (!boards_[q]) {
       all = false;
-    } else if (boards_[q]->signature != boards_[setup_.me]->signature) {
-      const bool failed = boards_[q]->outcome.load(std::memory_order_acquire) == kFailed;
-      Abandon(failed ? boards_[q].Text()
-                     : "processes disagree: process " +
-                           std::to_string(setup_.members[setup_.me].process) + " is in " +
-                           setup_.description + ", process " +
-                           std::to_string(setup_.members[q].process) + " in " + boards_[q].Text() +
-                           ". All processes must run the same program on the same shapes.");
+    } else if (boards_[q]->outcome.load(std::memory_order_acquire) == kFailed) {
+      Abandon(boards_[q].Text());
+      return false;
+    } else if (boards_[q]->signature != setup_.signature) {
+      Abandon(Disagreement(setup_.members[setup_.me].process, setup_.description,
+                           setup_.members[q].process, boards_[q].Text()));
       return false;
     }
   }
@@ -341,8 +340,8 @@ void SharedNodePhase::Finish() {
     SettleAfterIntra(*setup_.layout, *setup_.schedule, *setup_.phase, index, &rank(index));
   }
   boards_[setup_.me]->outcome.store(kDone, std::memory_order_release);
-  for (size_t q = 0; q < boards_.size(); ++q) {
-    if (q != setup_.me) ReleaseBoard(boards_[q]);
+  for (const BoardRef& board : boards_) {
+    ReleaseBoard(board);
   }
   stage_ = Stage::kComplete;
   for (const int64_t index : mine()) {
@@ -356,33 +355,20 @@ void SharedNodePhase::Abandon(const std::string& error) {
   stage_ = Stage::kFailed;
   for (size_t q = 0; q < boards_.size(); ++q) {
     if (!boards_[q]) continue;
-    if (q == setup_.me) {
-      FailBoard(boards_[q], error);
-    } else {
-      ReleaseBoard(boards_[q]);
-    }
+    if (q == setup_.me) FailBoard(boards_[q], error);
+    ReleaseBoard(boards_[q]);
   }
 }
 
-std::string SharedNodePhase::WaitingFor() const {
-  if (stage_ == Stage::kPublish) return "for a free board: too many collectives in flight";
-  std::string text;
-  for (size_t q = 0; q < boards_.size(); ++q) {
+std::vector<int64_t> SharedNodePhase::Awaited() const {
+  std::vector<int64_t> awaited;
+  for (size_t q = 0; q < boards_.size() && boards_[setup_.me]; ++q) {
     const bool behind =
         !boards_[q] || (stage_ == Stage::kMove && q != setup_.me &&
                         (boards_[q]->filled < pieces_ || boards_[q]->copied < taken_));
-    if (!behind) continue;
-    const int64_t process = setup_.members[q].process;
-    char* segment = setup_.shared->Of(process);
-    text += (text.empty() ? "for process " : ", process ") + std::to_string(process);
-    const std::string trouble = ProcessTrouble(reinterpret_cast<SegmentHeader*>(segment)->pid);
-    const std::string doing = PublishedTexts(segment);
-    if (!trouble.empty()) text += ", which " + trouble;
-    if (trouble.empty() && !boards_[q]) {
-      text += doing.empty() ? ", which is in no collective" : ", which is in " + doing;
-    }
+    if (behind) awaited.push_back(setup_.members[q].process);
   }
-  return text;
+  return awaited;
 }
 
 }  // namespace pccl

@@ -39,7 +39,8 @@ class SharedNodePhase {
     size_t me = 0;  // this process's index in `members`
     const SharedMemory* shared;
     uint64_t key = 0;
-    std::string description;  // must be equal in all processes
+    uint64_t signature = 0;   // must be equal in all processes
+    std::string description;  // explains it to people
   };
 
   explicit SharedNodePhase(Setup setup);
@@ -52,8 +53,10 @@ class SharedNodePhase {
   const std::string& error() const { return error_; }
   // Makes peers fail too; the caller will not call Advance again.
   void Abandon(const std::string& error);
-  // Whom this process is waiting for and what they are doing, for people.
-  std::string WaitingFor() const;
+  // The processes that this one is waiting for.
+  std::vector<int64_t> Awaited() const;
+  // Whether it waits for a board of its own to become free.
+  bool LacksBoard() const { return stage_ == Stage::kPublish && wanted_; }
 
  private:
   enum class Stage { kPublish, kMatch, kMove, kComplete, kFailed };
@@ -85,6 +88,7 @@ class SharedNodePhase {
   Setup setup_;
   const Collective collective_;
   Stage stage_ = Stage::kPublish;
+  bool wanted_ = false;  // whether Advance has been called
   std::string error_;
   std::vector<BoardRef> boards_;  // by member
   size_t piece_bytes_ = 0;        // of a stream

@@ -1,6 +1,7 @@
 #include "ffi/world.h"
 
 #include <atomic>
+#include <numeric>
 
 namespace pccl {
 namespace {
@@ -11,6 +12,12 @@ std::atomic<const World*> joined{nullptr};
 
 bool World::SameHost(int64_t other) const {
   return host_of[static_cast<size_t>(other)] == host_of[static_cast<size_t>(process)];
+}
+
+std::vector<int64_t> World::AllProcesses() const {
+  std::vector<int64_t> all(host_of.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 const World* JoinedWorld() { return joined.load(std::memory_order_acquire); }

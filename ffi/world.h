@@ -3,7 +3,9 @@
 #define PCCL_FFI_WORLD_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,13 @@ struct World {
   std::unique_ptr<MpiLibrary> mpi;
   int64_t comm = 0;  // handle of a communicator of our own
   int largest_tag = 32767;
+  // The library's handles for our element types and operators, by code; see kernels/types.h.
+  std::map<int64_t, uint64_t> mpi_types, mpi_ops;
   SharedMemory shared;
+  std::set<int64_t> visible;  // processes of this host whose end the kernel would tell us
 
   int64_t processes() const { return static_cast<int64_t>(host_of.size()); }
+  std::vector<int64_t> AllProcesses() const;
   bool SameHost(int64_t other) const;
 };
 

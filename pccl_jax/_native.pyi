@@ -24,7 +24,13 @@ def join_world(
     mpi4py_file: str,
     any_source: int,
     comm: int,
+    comm_self: int,
     largest_tag: int,
     segments: dict[int, str],
+    types: dict[int, int] = ...,
+    ops: dict[int, int] = ...,
 ) -> str:
     """Connects this process to the others; returns the name of the MPI library."""
+
+def leave(reason: str) -> None:
+    """To be called when the program ends, with the exception that ends it or an empty text."""

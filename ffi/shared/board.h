@@ -11,11 +11,11 @@ namespace pccl {
 
 constexpr size_t kBoards = 16;        // collectives in flight per process
 constexpr size_t kSlots = 4;          // pieces in flight per collective
-constexpr size_t kDescription = 240;  // bytes of text
+constexpr size_t kDescription = 960;  // bytes of text
 
 // One process's part of one collective. Only the owner writes it, except `readers_left`.
 // Life: taken by the owner, published by storing `key`, matched by peers with the same key;
-// free again once every peer has said that it will not look at it any more.
+// free again once every process, the owner too, has said that it will not look at it any more.
 struct alignas(64) Board {
   std::atomic<uint64_t> key;  // 0 while free
   uint64_t signature;         // hash of the description: equal on all peers, or it is an error
@@ -32,7 +32,10 @@ enum : int32_t { kOpen = 0, kDone = 1, kFailed = 2 };
 // What a segment holds: this, then kBoards x kSlots slots of `slot_bytes`.
 struct SegmentHeader {
   int64_t pid;
+  uint64_t start_time;  // of the process, as the kernel counts: with `pid` it names it for good
   size_t slot_bytes;
+  std::atomic<bool> leaving;  // then `farewell` says why
+  char farewell[kDescription];
   Board boards[kBoards];
 };
 
@@ -77,8 +80,21 @@ inline void ReleaseBoard(const BoardRef& board) {
 void FailBoard(const BoardRef& own, const std::string& error);
 // What the owner of `segment` is waiting in: descriptions of its published boards.
 std::string PublishedTexts(char* segment);
-// "has ended", "is stopped" or "" for a process that is alive, as far as this host can tell.
-std::string ProcessTrouble(int64_t pid);
+// The error of two processes that have come to the same call with different signatures.
+std::string Disagreement(int64_t process, const std::string& description, int64_t other,
+                         const std::string& other_description);
+// Says in the own segment that this process will take part in nothing any more.
+void SayFarewell(char* own_segment, const std::string& reason);
+
+// Whether a process can take part in a collective.
+struct Health {
+  bool gone = false;    // for good
+  std::string trouble;  // "has ended", "is stopped", ..., or "" where nothing is known
+};
+// Of the owner of the segment. `watched`: whether the owner was Visible when it was well.
+Health HealthOf(char* segment, bool watched);
+// Whether this process sees the owner of the segment in /proc: not from another PID namespace.
+bool Visible(char* segment);
 
 }  // namespace pccl
 

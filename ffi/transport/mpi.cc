@@ -1,9 +1,12 @@
 #include "ffi/transport/mpi.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <utility>
+
+#include "ffi/progress.h"
 
 namespace pccl {
 
@@ -12,9 +15,17 @@ MpiTransport::MpiTransport(const World& world, const Team& team, int first_tag)
       team_(team),
       first_tag_(first_tag),
       sending_(team.process_of.size()),
-      incoming_(team.process_of.size()) {}
+      incoming_(team.process_of.size()),
+      sender_to_(team.process_of.size()),
+      receiver_from_(team.process_of.size()) {
+  for (auto& rank : sender_to_) rank.store(-1, std::memory_order_relaxed);
+  for (auto& rank : receiver_from_) rank.store(-1, std::memory_order_relaxed);
+}
 
-MpiTransport::~MpiTransport() { Cancel(); }
+MpiTransport::~MpiTransport() {
+  NoteMessages();
+  Cancel();
+}
 
 // Sender and receiver both count: two ranks of a process may wait for different rounds of the
 // same peer at once.
@@ -30,7 +41,9 @@ int MpiTransport::Peer(int64_t rank) const {
 }
 
 void MpiTransport::Send(const Message& message, const ByteStream& bytes) {
-  std::vector<Segment>& sending = sending_[static_cast<size_t>(message.sender)];
+  const auto sender = static_cast<size_t>(message.sender);
+  std::vector<Segment>& sending = sending_[sender];
+  receiver_from_[sender].store(message.receiver, std::memory_order_relaxed);
   for (size_t begin = 0; begin < bytes.nbytes(); begin += kSegmentBytes) {
     Segment segment;
     segment.begin = begin;
@@ -52,13 +65,16 @@ void MpiTransport::Send(const Message& message, const ByteStream& bytes) {
 bool MpiTransport::Sent(int64_t rank, int64_t) {
   std::vector<Segment>& sending = sending_[static_cast<size_t>(rank)];
   while (!sending.empty() && world_.mpi->Test(&sending.back().request)) sending.pop_back();
-  return sending.empty();
+  if (!sending.empty()) return false;
+  receiver_from_[static_cast<size_t>(rank)].store(-1, std::memory_order_relaxed);
+  return true;
 }
 
 void MpiTransport::PostReceives(const Message& message, const Sink& sink, Incoming* incoming) {
   *incoming = Incoming();
   incoming->round = message.round;
-  incoming->sender = message.sender;
+  sender_to_[static_cast<size_t>(message.receiver)].store(message.sender,
+                                                         std::memory_order_relaxed);
   for (size_t begin = 0; begin < sink.nbytes; begin += kSegmentBytes) {
     Segment segment;
     segment.begin = begin;
@@ -88,18 +104,14 @@ Delivery MpiTransport::Receive(const Message& message, const Sink& sink) {
     ++incoming.taken;
     delivery = Delivery::kSome;
   }
+  sender_to_[static_cast<size_t>(message.receiver)].store(-1, std::memory_order_relaxed);
   return Delivery::kAll;
 }
 
 void MpiTransport::Cancel() {
+  if (ProgressHasStopped()) return;
   for (Incoming& incoming : incoming_) {
-    for (size_t i = incoming.taken; i < incoming.segments.size(); ++i) {
-      try {
-        world_.mpi->CancelReceive(&incoming.segments[i].request);
-      } catch (const std::exception&) {
-        // The library is already failing; the error that led here is the one to report.
-      }
-    }
+    if (incoming.taken < incoming.segments.size()) CancelReceives(&incoming);
     incoming = Incoming();
   }
   // A send cannot be taken back. Staged copies are kept alive for it, for good.
@@ -109,15 +121,35 @@ void MpiTransport::Cancel() {
   }
 }
 
-std::string MpiTransport::WaitingFor() const {
-  std::string text;
-  for (const Incoming& incoming : incoming_) {
-    if (incoming.taken == incoming.segments.size()) continue;
-    const int64_t process = team_.process_of[static_cast<size_t>(incoming.sender)];
-    text += (text.empty() ? "for a message of process " : ", of process ") +
-            std::to_string(process) + " (round " + std::to_string(incoming.round) + ")";
+// A message that a stopped process was sending would keep us for ever: then its buffer is given
+// up as lost, which only a program that goes on after the error could notice.
+void MpiTransport::CancelReceives(Incoming* incoming) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until = Clock::now() + std::chrono::seconds(1);
+  for (size_t i = incoming->taken; i < incoming->segments.size(); ++i) {
+    Segment& segment = incoming->segments[i];
+    try {
+      world_.mpi->CancelReceive(&segment.request);
+      while (!world_.mpi->Test(&segment.request)) {
+        if (Clock::now() < until) continue;
+        new Scratch(std::move(segment.staged));
+        break;
+      }
+    } catch (const std::exception&) {
+      // The library is already failing; the error that led here is the one to report.
+    }
   }
-  return text;
+}
+
+std::vector<int64_t> MpiTransport::Awaited() const {
+  std::vector<int64_t> awaited;
+  for (const auto* list : {&sender_to_, &receiver_from_}) {
+    for (const std::atomic<int64_t>& rank : *list) {
+      const int64_t peer = rank.load(std::memory_order_relaxed);
+      if (peer >= 0) awaited.push_back(peer);
+    }
+  }
+  return awaited;
 }
 
 }  // namespace pccl

@@ -2,6 +2,7 @@
 #ifndef PCCL_FFI_TRANSPORT_MPI_H_
 #define PCCL_FFI_TRANSPORT_MPI_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,7 +32,7 @@ class MpiTransport : public Transport {
   bool Sent(int64_t rank, int64_t round) override;
   Delivery Receive(const Message& message, const Sink& sink) override;
   void Cancel() override;
-  std::string WaitingFor() const override;
+  std::vector<int64_t> Awaited() const override;
 
  private:
   struct Segment {
@@ -41,11 +42,11 @@ class MpiTransport : public Transport {
   };
   struct Incoming {
     int64_t round = -1;
-    int64_t sender = -1;
     std::vector<Segment> segments;
     size_t taken = 0;
   };
 
+  void CancelReceives(Incoming* incoming);
   int Tag(const Message& message) const;
   int Peer(int64_t rank) const;
   void PostReceives(const Message& message, const Sink& sink, Incoming* incoming);
@@ -55,6 +56,9 @@ class MpiTransport : public Transport {
   const int first_tag_;
   std::vector<std::vector<Segment>> sending_;  // by rank
   std::vector<Incoming> incoming_;             // by rank
+  // By rank: whose message it waits for and who has not read its own; -1 for nobody. Read without
+  // the rank's lock.
+  std::vector<std::atomic<int64_t>> sender_to_, receiver_from_;
 };
 
 }  // namespace pccl

@@ -20,10 +20,24 @@ class Library final : public MpiLibrary {
     Load(file, irecv_, "MPI_Irecv");
     Load(file, test_, "MPI_Test");
     Load(file, cancel_, "MPI_Cancel");
-    Load(file, wait_, "MPI_Wait");
     Load(file, iprobe_, "MPI_Iprobe");
     Load(file, recv_, "MPI_Recv");
     Load(file, error_string_, "MPI_Error_string");
+    Load(file, create_keyval_, "MPI_Comm_create_keyval");
+    Load(file, set_attr_, "MPI_Comm_set_attr");
+    Load(file, finalized_, "MPI_Finalized");
+    Load(file, comm_group_, "MPI_Comm_group");
+    Load(file, group_incl_, "MPI_Group_incl");
+    Load(file, group_free_, "MPI_Group_free");
+    Load(file, comm_create_group_, "MPI_Comm_create_group");
+    Load(file, comm_free_, "MPI_Comm_free");
+    Load(file, comm_get_errhandler_, "MPI_Comm_get_errhandler");
+    Load(file, comm_set_errhandler_, "MPI_Comm_set_errhandler");
+    Load(file, errhandler_free_, "MPI_Errhandler_free");
+    Load(file, ibarrier_, "MPI_Ibarrier");
+    Load(file, iallgather_, "MPI_Iallgather");
+    Load(file, ireduce_scatter_block_, "MPI_Ireduce_scatter_block");
+    Load(file, iallreduce_, "MPI_Iallreduce");
   }
 
   Handle Isend(const void* data, size_t nbytes, int to, int tag, Handle comm) override {
@@ -49,7 +63,6 @@ class Library final : public MpiLibrary {
   void CancelReceive(Handle* request) override {
     H handle = Narrow(*request);
     Check(cancel_(&handle));
-    Check(wait_(&handle, status_ignore_));
     *request = Widen(handle);
   }
 
@@ -63,9 +76,73 @@ class Library final : public MpiLibrary {
     Check(recv_(data, Count(nbytes), byte_, any_source_, tag, Narrow(comm), status_ignore_));
   }
 
+  Handle CreateCommunicator(const std::vector<int>& ranks, int tag, Handle parent) override {
+    H all{}, group{}, comm{}, handler{};
+    Check(comm_group_(Narrow(parent), &all));
+    Check(group_incl_(all, static_cast<int>(ranks.size()), ranks.data(), &group));
+    Check(comm_create_group_(Narrow(parent), group, tag, &comm));
+    Check(group_free_(&group));
+    Check(group_free_(&all));
+    Check(comm_get_errhandler_(Narrow(parent), &handler));
+    Check(comm_set_errhandler_(comm, handler));
+    Check(errhandler_free_(&handler));
+    return Widen(comm);
+  }
+
+  void FreeCommunicator(Handle comm) override {
+    int ended = 0;
+    finalized_(&ended);
+    H handle = Narrow(comm);
+    if (ended == 0) comm_free_(&handle);
+  }
+
+  Handle Ibarrier(Handle comm) override {
+    H request{};
+    Check(ibarrier_(Narrow(comm), &request));
+    return Widen(request);
+  }
+
+  Handle Iallgather(const void* in, void* out, size_t count, Handle type, Handle comm) override {
+    H request{};
+    Check(iallgather_(in, Count(count), Narrow(type), out, Count(count), Narrow(type), Narrow(comm),
+                      &request));
+    return Widen(request);
+  }
+
+  Handle IreduceScatterBlock(const void* in, void* out, size_t count, Handle type, Handle op,
+                             Handle comm) override {
+    H request{};
+    Check(ireduce_scatter_block_(in, out, Count(count), Narrow(type), Narrow(op), Narrow(comm),
+                                 &request));
+    return Widen(request);
+  }
+
+  Handle Iallreduce(const void* in, void* out, size_t count, Handle type, Handle op,
+                    Handle comm) override {
+    H request{};
+    Check(iallreduce_(in, out, Count(count), Narrow(type), Narrow(op), Narrow(comm), &request));
+    return Widen(request);
+  }
+
+  // Finalising deletes the attributes of MPI_COMM_SELF first of all.
+  void BeforeFinalize(Handle comm_self, void (*function)()) override {
+    int key = 0;
+    Check(create_keyval_(&DoNotCopy, &CallAttribute, &key, nullptr));
+    Check(set_attr_(Narrow(comm_self), key, reinterpret_cast<void*>(function)));
+  }
+
   const char* name() const override { return name_; }
 
  private:
+  static int DoNotCopy(H, int, void*, void*, void*, int* copied) {
+    *copied = 0;
+    return 0;
+  }
+  static int CallAttribute(H, int, void* function, void*) {
+    reinterpret_cast<void (*)()>(function)();
+    return 0;
+  }
+
   template <class F>
   static void Load(void* file, F& function, const char* symbol) {
     function = reinterpret_cast<F>(dlsym(file, symbol));
@@ -74,9 +151,9 @@ class Library final : public MpiLibrary {
     }
   }
 
-  static int Count(size_t nbytes) {
-    if (nbytes > INT_MAX) throw std::runtime_error("pccl_jax: a message of more than 2^31 bytes");
-    return static_cast<int>(nbytes);
+  static int Count(size_t count) {
+    if (count > INT_MAX) throw std::runtime_error("pccl_jax: a message of more than 2^31 items");
+    return static_cast<int>(count);
   }
 
   static H Narrow(Handle handle) {
@@ -112,10 +189,25 @@ class Library final : public MpiLibrary {
   int (*irecv_)(void*, int, H, int, int, H, H*);
   int (*test_)(H*, int*, void*);
   int (*cancel_)(H*);
-  int (*wait_)(H*, void*);
   int (*iprobe_)(int, int, H, int*, void*);
   int (*recv_)(void*, int, H, int, int, H, void*);
   int (*error_string_)(int, char*, int*);
+  int (*create_keyval_)(int (*)(H, int, void*, void*, void*, int*), int (*)(H, int, void*, void*),
+                        int*, void*);
+  int (*set_attr_)(H, int, void*);
+  int (*finalized_)(int*);
+  int (*comm_group_)(H, H*);
+  int (*group_incl_)(H, int, const int*, H*);
+  int (*group_free_)(H*);
+  int (*comm_create_group_)(H, H, int, H*);
+  int (*comm_free_)(H*);
+  int (*comm_get_errhandler_)(H, H*);
+  int (*comm_set_errhandler_)(H, H);
+  int (*errhandler_free_)(H*);
+  int (*ibarrier_)(H, H*);
+  int (*iallgather_)(const void*, int, H, void*, int, H, H, H*);
+  int (*ireduce_scatter_block_)(const void*, void*, int, H, H, H, H*);
+  int (*iallreduce_)(const void*, void*, int, H, H, H, H*);
 };
 
 int StandardAbiMajor(void* file) {

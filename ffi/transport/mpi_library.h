@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace pccl {
 
@@ -13,7 +14,7 @@ namespace pccl {
 // ints, Open MPI's and the MPI-5 standard ABI's are pointers. Thread safe where MPI was
 // initialised with MPI_THREAD_MULTIPLE, which start-up checks. Every method throws
 // std::runtime_error with MPI's own text where MPI reports an error. None blocks, except that
-// Receive waits for a message that Probe has seen.
+// Receive waits for a message that Probe has seen, and CreateCommunicator for its processes.
 class MpiLibrary {
  public:
   using Handle = int64_t;
@@ -26,11 +27,28 @@ class MpiLibrary {
   virtual Handle Irecv(void* data, size_t nbytes, int from, int tag, Handle comm) = 0;
   // Whether the request is done; if so, it is freed.
   virtual bool Test(Handle* request) = 0;
-  // Gives up a receive: afterwards its buffer is not written to any more.
+  // Gives up a receive. Afterwards Test says when its buffer is not written to any more: at once,
+  // unless the message is coming in already.
   virtual void CancelReceive(Handle* request) = 0;
   // Whether a message with this tag has come from anybody.
   virtual bool Probe(int tag, Handle comm) = 0;
   virtual void Receive(void* data, size_t nbytes, int tag, Handle comm) = 0;
+
+  // A communicator of `ranks` of the parent, in that order. Blocks until all of them have called
+  // it with the same tag; calls with different tags may overlap.
+  virtual Handle CreateCommunicator(const std::vector<int>& ranks, int tag, Handle parent) = 0;
+  // Does nothing after MPI has ended; reports no errors.
+  virtual void FreeCommunicator(Handle comm) = 0;
+  // As in MPI, `count` elements of `type` per process; at most 2^31 - 1.
+  virtual Handle Ibarrier(Handle comm) = 0;
+  virtual Handle Iallgather(const void* in, void* out, size_t count, Handle type, Handle comm) = 0;
+  virtual Handle IreduceScatterBlock(const void* in, void* out, size_t count, Handle type,
+                                     Handle op, Handle comm) = 0;
+  virtual Handle Iallreduce(const void* in, void* out, size_t count, Handle type, Handle op,
+                            Handle comm) = 0;
+
+  // Has `function` called when MPI is finalised, before anything of it is gone.
+  virtual void BeforeFinalize(Handle comm_self, void (*function)()) = 0;
 
   // "mpich", "openmpi" or "mpi-abi".
   virtual const char* name() const = 0;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <vector>
 
 #include "ffi/byte_stream.h"
 
@@ -44,8 +44,8 @@ class Transport {
   virtual Delivery Receive(const Message& message, const Sink& sink) = 0;
   // Gives up everything in flight: no buffer is written to afterwards.
   virtual void Cancel() {}
-  // Whose messages are missing, for people; "" where none is.
-  virtual std::string WaitingFor() const { return ""; }
+  // The ranks whose messages are missing, or who have not read ours.
+  virtual std::vector<int64_t> Awaited() const { return {}; }
 };
 
 }  // namespace pccl

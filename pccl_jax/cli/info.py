@@ -30,9 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report. The exit status is 1 where the extension does not load."""
+    """Print the report, once if there are several processes.
+
+    The exit status is 1 where the extension does not load.
+    """
     report = collect()
-    print(json.dumps(report, indent=2) if args.json else render(report))
+    if report["processes"].get("index", 0) == 0:
+        print(json.dumps(report, indent=2) if args.json else render(report))
     return 1 if "error" in report["extension"] else 0
 
 
@@ -47,6 +51,7 @@ def collect() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": len(os.sched_getaffinity(0)),
         "extension": _or_error(_extension),
+        "processes": _or_error(_processes),
         "devices": _or_error(_devices),
         "topology": _or_error(_topology),
         "mpi": vars(mpi),
@@ -70,6 +75,7 @@ def render(report: dict[str, Any]) -> str:
         "python": f"{report['python']}, {report['system']}",
         "cores": str(report["cores"]),
         "extension": _line(report["extension"], "built for XLA FFI {ffi}: {path}"),
+        "processes": _line(report["processes"], "{summary}"),
         "devices": _line(report["devices"], "{summary}"),
         "topology": _line(report["topology"], "{summary}"),
         "transports": ", ".join(report["topology"].get("transports", ())) or "none",
@@ -97,6 +103,26 @@ def _or_error(section: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _extension() -> dict[str, Any]:
     native = importlib.import_module("pccl_jax._native")
     return {"path": native.__file__, "ffi": ".".join(map(str, native.ffi_api_version()))}
+
+
+def _processes() -> dict[str, Any]:
+    """What `mpiexec -n 4 pccl-jax info` has started, host by host."""
+    import pccl_jax
+    from pccl_jax.runtime import joined_world
+
+    pccl_jax.init()
+    world = joined_world()
+    if world is None:
+        return {"summary": "1, started alone"}
+    hosts = [
+        {"name": name, "processes": world.host_of.count(number), "nics": list(world.nics[number])}
+        for number, name in enumerate(world.hosts)
+    ]
+    shown = "; ".join(
+        f"{host['processes']} on {host['name']} ({', '.join(host['nics']) or 'no network card'})"
+        for host in hosts
+    )
+    return {"summary": shown, "index": world.process, "hosts": hosts}
 
 
 def _devices() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ class Request:
         local: ranks of a group on each node.
         even: whether ``nodes * local`` is what every group looks like; otherwise ``nodes`` is
             the number of ranks and only flat algorithms apply.
+        mpi: name of the MPI library that connects the processes; None where none does.
+        ranks_per_process: the most ranks of a group that share a process.
     """
 
     collective: Collective
@@ -37,11 +40,18 @@ class Request:
     nodes: int
     local: int
     even: bool = True
+    mpi: str | None = None
+    ranks_per_process: int = 1
 
     @property
     def ranks(self) -> int:
         """Number of ranks in each group."""
         return self.nodes * self.local
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the operand."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)

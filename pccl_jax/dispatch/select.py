@@ -14,14 +14,18 @@ even nodes, larger                     ``hier_ring``
 uneven nodes, <= 4 MiB                 ``rec``
 uneven nodes, larger                   ``ring``
 =====================================  ==========================================
+
+``mpi`` is taken on request only.
 """
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 from pccl_jax import schedule
 from pccl_jax.dispatch.choice import Choice, Request
+from pccl_jax.dispatch.vendor import mpi_obstacle
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
 
@@ -29,7 +33,7 @@ LATENCY_BYTES = 32 << 10
 LOG_STEP_BYTES = 4 << 20
 
 #: Algorithms that hand the collective to somebody else's implementation.
-VENDOR_ALGORITHMS = ("xla",)
+VENDOR_ALGORITHMS = ("xla", "mpi")
 
 _FLAT = {"hier_ring": "ring", "hier_rec": "rec"}
 
@@ -67,8 +71,15 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     check_algorithm(preferred)
     if request.ranks == 1:
         return Choice(request, "xla", "a group of one has nothing to move")
+    obstacle = mpi_obstacle(request) if "mpi" in (wished, preferred) else None
     if wished is not None:
+        if wished == "mpi" and obstacle:
+            what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
+            raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
         return _named(request, wished, "asked for by the call")
+    if preferred == "mpi" and obstacle:
+        choice = _by_rule(request)
+        return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
     return _by_rule(request)

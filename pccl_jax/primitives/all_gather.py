@@ -10,7 +10,7 @@ from jax import lax
 
 from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
 from pccl_jax.primitives.common import define_linear, for_transpose, lower_python
-from pccl_jax.primitives.lowering import Call, emit, has_short_rows, make_plan
+from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
 from pccl_jax.types import Collective, Op
 
 #: Parameters: those of lax's all_gather, and ``algorithm``.
@@ -101,17 +101,16 @@ def _gather_then_transpose(x: Any, *, all_gather_dimension: int, **params: Any) 
 
 
 def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    dimension = params["all_gather_dimension"]
-    if has_short_rows(ctx, dimension, 1):
-        return lower_python(partial(_gather_then_transpose, **params), ctx, x)
     call = Call(
         Collective.ALL_GATHER,
         Op.SUM,
         params["axis_name"],
         params["axis_index_groups"],
         params["algorithm"],
-        dimension,
+        params["all_gather_dimension"],
     )
+    if wants_dimension_first(ctx, call, 1):
+        return lower_python(partial(_gather_then_transpose, **params), ctx, x)
     plan = make_plan(ctx, call)
     return _lower_as_lax(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 

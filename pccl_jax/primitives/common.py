@@ -32,9 +32,9 @@ def reduce_axis(op: Op, x: Any, axis: int) -> Any:
 
 def reduce_equal(op: Op, x: Any, n: int) -> Any:
     """The reduction of ``n`` copies of ``x``."""
-    if op is Op.SUM:
-        return (n * x).astype(x.dtype)
-    return x**n if op is Op.PROD else x
+    if op in (Op.SUM, Op.PROD):
+        return (n * x if op is Op.SUM else x**n).astype(x.dtype)
+    return x
 
 
 def for_transpose(algorithm: str | None, collective: Collective) -> str | None:

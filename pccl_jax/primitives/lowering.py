@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from pccl_jax._jax_compat import (
     partition_id,
 )
 from pccl_jax.dispatch import Choice, Request, record, select
-from pccl_jax.runtime import place_devices, preferred_algorithm, register_handlers
+from pccl_jax.runtime import joined_world, place_devices, preferred_algorithm, register_handlers
 from pccl_jax.runtime.native import TARGET
 from pccl_jax.topology import GroupLayout, arrange
 from pccl_jax.types import Collective, Op, reduces
@@ -72,35 +73,60 @@ class Plan:
     processes: np.ndarray[Any, np.dtype[np.int64]]
 
 
-def has_short_rows(ctx: mlir.LoweringRuleContext, dimension: int, parts: int) -> bool:
-    """Whether a chunk along ``dimension`` of the operand lies in many short rows.
+def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int) -> bool:
+    """Whether to serve ``call`` along the first dimension, and let XLA transpose.
+
+    So it is where a chunk lies in many short rows, or in several and MPI is to move it.
 
     Args:
         ctx: of the lowering rule.
-        dimension: along which chunks are put together or cut.
+        call: the collective.
         parts: into how many chunks the operand is cut; 1 if it is a chunk.
     """
     aval, _ = avals(ctx)
-    rows: int = math.prod(aval.shape[:dimension])
-    row_bytes: int = math.prod(aval.shape[dimension:]) * np.dtype(aval.dtype).itemsize // parts
-    return rows > 1 and row_bytes < SHORTEST_ROW_BYTES
+    shape = aval.shape
+    if math.prod(shape[: call.dimension]) <= 1:
+        return False
+    row_bytes = math.prod(shape[call.dimension :]) * np.dtype(aval.dtype).itemsize // parts
+    if row_bytes < SHORTEST_ROW_BYTES:
+        return True
+    asked = "mpi" in (call.algorithm, preferred_algorithm())
+    return asked and _choose(ctx, call)[0].algorithm == "mpi"
 
 
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
     """Chooses for ``call``; None where it is left to lax. The choice is recorded either way."""
-    aval, result = avals(ctx)
-    layout, obstacle = _layout(ctx, call, aval)
-    request = _request(call, aval, result, layout)
-    choice = select(request, call.algorithm, preferred_algorithm())
-    if obstacle and choice.algorithm != "xla":
-        choice = Choice(request, "xla", obstacle)
+    choice, layout = _choose(ctx, call)
     record(choice)
     if choice.algorithm == "xla" or layout is None:
         return None
     built = schedule.build(choice.algorithm, call.collective, layout.nodes, layout.local)
+    processes = np.array(_processes(ctx, layout), np.int64).reshape(-1)
+    return Plan(choice, layout, built, processes)
+
+
+def _choose(ctx: mlir.LoweringRuleContext, call: Call) -> tuple[Choice, GroupLayout | None]:
+    aval, result = avals(ctx)
+    layout, obstacle = _layout(ctx, call, aval)
+    request = _request(call, aval, result, layout)
+    if layout is not None:
+        request = _with_processes(request, _processes(ctx, layout))
+    choice = select(request, call.algorithm, preferred_algorithm())
+    if obstacle:
+        choice = Choice(request, "xla", obstacle)
+    return choice, layout
+
+
+def _processes(ctx: mlir.LoweringRuleContext, layout: GroupLayout) -> list[list[int]]:
+    """The processes of each group's ranks, in schedule order."""
     process_of = place_devices(lowering_mesh(ctx)).process_of
-    members = [process_of[device] for group in layout.members for device in group]
-    return Plan(choice, layout, built, np.array(members, np.int64))
+    return [[process_of[device] for device in group] for group in layout.members]
+
+
+def _with_processes(request: Request, groups: list[list[int]]) -> Request:
+    world = joined_world()
+    most = max(count for group in groups for count in Counter(group).values())
+    return replace(request, mpi=None if world is None else world.mpi, ranks_per_process=most)
 
 
 def _layout(

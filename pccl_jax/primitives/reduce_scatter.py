@@ -17,7 +17,7 @@ from pccl_jax.primitives.common import (
     reduce_axis,
     reduce_equal,
 )
-from pccl_jax.primitives.lowering import Call, emit, has_short_rows, make_plan
+from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
 from pccl_jax.types import Collective, Op
 
 #: Parameters: those of lax's reduce_scatter, ``op`` and ``algorithm``.
@@ -127,17 +127,16 @@ def _transpose_then_scatter(x: Any, *, scatter_dimension: int, **params: Any) ->
 
 
 def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    dimension = params["scatter_dimension"]
-    if has_short_rows(ctx, dimension, params["axis_size"]):
-        return lower_python(partial(_transpose_then_scatter, **params), ctx, x)
     call = Call(
         Collective.REDUCE_SCATTER,
         params["op"],
         params["axis_name"],
         params["axis_index_groups"],
         params["algorithm"],
-        dimension,
+        params["scatter_dimension"],
     )
+    if wants_dimension_first(ctx, call, params["axis_size"]):
+        return lower_python(partial(_transpose_then_scatter, **params), ctx, x)
     plan = make_plan(ctx, call)
     return _lower_as_lax(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 

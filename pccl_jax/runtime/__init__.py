@@ -4,9 +4,11 @@ from pccl_jax.runtime.native import register_handlers
 from pccl_jax.runtime.places import place_devices, topology
 from pccl_jax.runtime.settings import preferred_algorithm, using
 from pccl_jax.runtime.startup import init
+from pccl_jax.runtime.world import joined_world
 
 __all__ = [
     "init",
+    "joined_world",
     "place_devices",
     "preferred_algorithm",
     "register_handlers",

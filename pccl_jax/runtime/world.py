@@ -14,7 +14,7 @@ class World:
         process: this process's number, as ``jax.process_index()`` counts.
         host_of: number of the host, by process.
         hosts: names of the hosts, by number.
-        nics: network interfaces of this host.
+        nics: network interfaces of each host, by number.
         mpi: name of the MPI library, e.g. ``mpich``.
         comm: the mpi4py communicator that belongs to pccl_jax; rank = process.
     """
@@ -22,7 +22,7 @@ class World:
     process: int
     host_of: tuple[int, ...]
     hosts: tuple[str, ...]
-    nics: tuple[str, ...]
+    nics: tuple[tuple[str, ...], ...]
     mpi: str
     comm: Any
 

@@ -25,6 +25,8 @@ must be disjoint where they meet.
 Refused as well, because the buffers would then not hold what the books say: to reduce into a
 partial result that was given away; and, because it is waste: to send to a rank what it has.
 
+What a :class:`~pccl_jax.schedule.ir.Vendor` phase does cannot be seen: it is taken on trust.
+
 Every round that is accepted finishes a chunk somewhere or joins two sets, so the check ends
 whatever ``times`` says. It takes nodes**2 * 4 bytes, and time proportional to the chunks
 sent: for 2048 ranks less than a second.
@@ -36,7 +38,7 @@ import operator
 
 import numpy as np
 
-from pccl_jax.schedule.ir import Action, Intra, Schedule, Step
+from pccl_jax.schedule.ir import Action, Intra, Schedule, Step, Vendor
 from pccl_jax.schedule.ledger import Ints, Ledger, Place, SetLedger, WeightLedger
 from pccl_jax.types import Collective
 
@@ -50,6 +52,8 @@ def check(schedule: Schedule) -> None:
     """
     place = Place(schedule)
     _check_group(place)
+    if any(isinstance(phase, Vendor) for phase in schedule.phases):
+        return _check_vendor(place)
     ledger: Ledger = WeightLedger(place) if schedule.split else SetLedger(place)
     for place.phase, phase in enumerate(schedule.phases):
         place.round = 0
@@ -84,6 +88,14 @@ def _check_group(place: Place) -> None:
         place.refuse("expected at least one node and one rank on each")
     if not s.split and s.collective is not Collective.ALL_REDUCE:
         place.refuse("got split=False, expected split=True: only an all_reduce moves it whole")
+
+
+def _check_vendor(place: Place) -> None:
+    s = place.schedule
+    if s.phases != (Vendor(s.collective),) or s.local != 1:
+        place.refuse(f"got {s.phases}, expected Vendor({s.collective.name}) alone, and local=1")
+    if s.split is (s.collective is Collective.ALL_REDUCE):
+        place.refuse(f"got split={s.split}, expected split={not s.split} for a Vendor phase")
 
 
 def _check_intra(phase: Intra, place: Place) -> None:

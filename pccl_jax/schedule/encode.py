@@ -3,7 +3,7 @@
 An int64 array: a header of 5, then a record of 12 for each phase.
 
 Header: version, nodes, local, split (0 or 1), number of phases.
-:class:`Intra`: 0, collective, ten zeros.
+:class:`Intra`: 0, collective, ten zeros. :class:`Vendor`: 2, collective, ten zeros.
 :class:`Step`: 1, to.flip, to.add, first.keep, first.flip, first.add, count, action, times,
 stride, senders[0], senders[1]. (``to.keep`` is always -1.)
 
@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pccl_jax.errors import ScheduleError
-from pccl_jax.schedule.ir import Action, Index, Intra, Schedule, Step
+from pccl_jax.schedule.ir import Action, Index, Intra, Phase, Schedule, Step, Vendor
 from pccl_jax.types import Collective
 
 PROGRAM_VERSION = 1
 HEADER_SIZE = 5
 RECORD_SIZE = 12
 
-_INTRA, _STEP = 0, 1
+_INTRA, _STEP, _VENDOR = 0, 1, 2
 
 
 def encode(schedule: Schedule) -> npt.NDArray[np.int64]:
@@ -60,9 +60,10 @@ def decode(
     return Schedule(collective, algorithm, nodes, local, bool(split), decoded)
 
 
-def _record(phase: Intra | Step) -> list[int]:
-    if isinstance(phase, Intra):
-        return [_INTRA, phase.collective] + [0] * (RECORD_SIZE - 2)
+def _record(phase: Phase) -> list[int]:
+    if not isinstance(phase, Step):
+        kind = _INTRA if isinstance(phase, Intra) else _VENDOR
+        return [kind, phase.collective] + [0] * (RECORD_SIZE - 2)
     if phase.to.keep != -1:
         raise ScheduleError(f"got to.keep {phase.to.keep} in {phase}, expected -1")
     to, first = phase.to, phase.first
@@ -72,12 +73,14 @@ def _record(phase: Intra | Step) -> list[int]:
     ]
 
 
-def _phase(record: list[int]) -> Intra | Step:
+def _phase(record: list[int]) -> Phase:
     kind, *values = record
     if kind == _INTRA:
         return Intra(Collective(values[0]))
+    if kind == _VENDOR:
+        return Vendor(Collective(values[0]))
     if kind != _STEP:
-        raise ScheduleError(f"got a phase of kind {kind}, expected {_INTRA} or {_STEP}")
+        raise ScheduleError(f"got a phase of kind {kind}, expected 0 to {_VENDOR}")
     flip, add, first_keep, first_flip, first_add, count, action, times, stride, low, high = values
     return Step(
         to=Index(flip=flip, add=add),

@@ -2,11 +2,12 @@
 
 A schedule is *rank-symbolic*: it is written once, in terms of the rank that runs it, and
 serves every device of an SPMD program. A group has ``nodes * local`` ranks,
-``rank = node * local + index``. Two kinds of phase:
+``rank = node * local + index``. Kinds of phase:
 
 * :class:`Intra`: a collective among the ``local`` ranks of a node, done natively.
 * :class:`Step`: one or more rounds of point-to-point messages inside each *rank-aligned*
   group, the ``nodes`` ranks that have the same ``index``. There a rank is its node number.
+* :class:`Vendor`: the whole collective, done by somebody else.
 
 When ``split``, the vector is cut into one chunk per rank, chunk ``c`` belonging to rank
 ``c``, and a step's chunk ``m`` stands for chunk ``m * local + index``. Otherwise the vector
@@ -92,6 +93,16 @@ class Intra:
 
 
 @dataclass(frozen=True)
+class Vendor:
+    """The whole collective by the MPI library; the only phase, and taken on trust."""
+
+    collective: Collective
+
+
+Phase = Intra | Step | Vendor
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A checked recipe for one collective on ``nodes`` nodes of ``local`` ranks each."""
 
@@ -100,7 +111,7 @@ class Schedule:
     nodes: int
     local: int
     split: bool
-    phases: tuple[Intra | Step, ...]
+    phases: tuple[Phase, ...]
 
     @property
     def ranks(self) -> int:

@@ -13,12 +13,14 @@ from pccl_jax.errors import ConfigurationError, ScheduleError
 from pccl_jax.schedule.checker import check
 from pccl_jax.schedule.ir import Schedule
 from pccl_jax.schedule.transpose import AllGatherSteps, build_from_all_gather
+from pccl_jax.schedule.vendor import MPI, build_vendor
 from pccl_jax.types import Collective
 
 #: ``builder(collective, nodes, local)`` returns the schedule for such a group.
 Builder = Callable[[Collective, int, int], Schedule]
 
-#: Choices of the dispatch layer that are not schedules.
+#: Choices of the dispatch layer that are not algorithms of ours: nobody may register them. Of
+#: these only ``mpi`` can be built.
 RESERVED_NAMES = frozenset({"auto", "xla", "mpi", "hier_nccl"})
 
 
@@ -33,6 +35,7 @@ class _Algorithm:
 
 
 _algorithms: dict[str, _Algorithm] = {}
+_VENDOR = _Algorithm(MPI, build_vendor, frozenset(Collective), hierarchical=False)
 _lock = threading.Lock()
 
 
@@ -167,7 +170,7 @@ def _build(algorithm: _Algorithm, collective: Collective, nodes: int, local: int
 
 def _find(name: str) -> _Algorithm:
     with _lock:
-        algorithm = _algorithms.get(name)
+        algorithm = _VENDOR if name == MPI else _algorithms.get(name)
     if algorithm is not None:
         return algorithm
     known = names()

@@ -168,7 +168,8 @@ def test_summary_has_the_geometric_mean_and_the_worst_cell() -> None:
         (["--dtypes", "float3"], "unknown dtype 'float3'; known are float32"),
         (["--algorithms", "rong"], "unknown algorithm 'rong'; known are auto"),
         (["--against", "nobody"], "no contender 'nobody'"),
-        (["--contenders", "json"], "name one of lax, pccl, or a module"),
+        (["--contenders", "json"], "name one of lax, mpi, mpi-pre, mpi4jax, pccl, or"),
+        (["--max-time", "-1"], "'-1' is not a number of seconds"),
         (["--min-time", "long"], "'long' is not a number of seconds"),
         (["--json", "/nowhere/at/all.json"], "is not a file in a folder that exists"),
     ],
@@ -202,7 +203,7 @@ def test_quick_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
 def check_sample(sample: dict[str, Any]) -> None:
     place = {"collective", "dtype", "nbytes", "ranks", "nodes", "processes"}
     who = {"against", "contender", "algorithm", "checked", "rounds"}
-    figures = {"baseline", "measured", "ratio", "ratio_quartiles"}
+    figures = {"baseline", "measured", "ratio", "ratio_quartiles", "ratios", "stalled"}
     assert set(sample) == place | who | figures
     assert (sample["ranks"], sample["checked"], sample["contender"]) == (2, True, "pccl")
     assert sample["algorithm"] in ("hier_rec", "hier_ring", "latency", "rec", "ring", "xla")

@@ -6,5 +6,7 @@ cases                  one collective on one size: its operand and its bus bandw
 contenders/            who competes; one file each
 check, measure         the results are equal; the times
 lowering               time to trace and lower instead
-report                 progress, tables, JSON
+own_time               time of a call without XLA's dispatch instead
+report, peers          progress, JSON; what the comparison comes to
+tables, side_by_side   in one process, across processes; grid has what both need
 """

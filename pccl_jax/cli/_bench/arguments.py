@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,14 +17,23 @@ _COLLECTIVES = [collective.label for collective in Collective]
 _DTYPES = ["float32", "bfloat16", "float16", "float64", "int8", "int32", "int64"]
 _SIZES = tuple((4 << 10) * 4**power for power in range(8))
 _QUICK_SIZES = (4 << 10, 1 << 20)
-#: Least rounds and seconds per case.
-_THOROUGH, _QUICK = (10, 1.0), (4, 0.05)
+_OWN_TIME_SIZES = (8, 64, 512, 4 << 10, 16 << 10, 64 << 10)
+_OWN_TIME_QUICK_SIZES = (8, 4 << 10)
+#: Least rounds, least and most seconds per case.
+_THOROUGH, _QUICK = (10, 1.0, 10.0), (4, 0.05, 1.0)
+#: Contenders that have nothing to do in one process.
+_ACROSS_PROCESSES = ("mpi", "mpi-pre", "mpi4jax")
 
 
 def add_what(parser: argparse.ArgumentParser) -> None:
     """Declares the options that say what is measured."""
     option = parser.add_argument
-    option("--devices", type=_devices, default=(2, 4, 8), metavar="N,...", help="default 2,4,8")
+    option(
+        "--devices",
+        type=_devices,
+        metavar="N,...",
+        help="default 2,4,8; under mpiexec or srun the number in each process, default 1",
+    )
     option(
         "--collectives",
         type=_names("collective", _COLLECTIVES),
@@ -56,17 +66,26 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     option(
         "--contenders",
         type=_contenders,
-        default=("pccl",),
         metavar="NAME,...",
-        help="default pccl; or a module of your own that has contenders(algorithms)",
+        help="default pccl, under mpiexec or srun mpi,mpi-pre,pccl and mpi4jax if it is there; "
+        "or a module of your own that has contenders(algorithms)",
     )
-    option("--against", type=_opponent, default="lax", metavar="NAME", help="default lax")
+    option(
+        "--against",
+        type=_opponent,
+        default="lax",
+        metavar="NAME",
+        help="default lax, which across processes is Gloo; pccl:ring is one algorithm of ours",
+    )
 
 
 def add_how(parser: argparse.ArgumentParser) -> None:
     """Declares the options that say how it is measured."""
     option = parser.add_argument
     option("--min-time", type=_seconds, metavar="S", help="least seconds per case, default 1")
+    option(
+        "--max-time", type=_seconds, metavar="S", help="most seconds per case, about; default 10"
+    )
     option("--repeats", type=_count, metavar="N", help="least rounds per case, default 10")
     option("--quick", action="store_true", help="two sizes and few rounds, to see that it works")
     option(
@@ -80,23 +99,64 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure the time to trace and lower a call instead of the time to run it",
     )
+    option(
+        "--own-time",
+        action="store_true",
+        help="measure a call without XLA's dispatch, in chains, against raw MPI (under mpiexec)",
+    )
 
 
-def settings(args: argparse.Namespace, devices: int) -> Settings:
-    """What a worker with ``devices`` devices is to measure."""
-    repeats, min_time_s = _QUICK if args.quick else _THOROUGH
+def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
+    """What is to be measured, for each number of devices; alike in each of the processes.
+
+    Raises:
+        ConfigurationError: where the options do not fit the number of processes.
+    """
+    numbers = args.devices or ((1,) if processes > 1 else (2, 4, 8))
+    if processes > 1 and len(numbers) > 1:
+        raise ConfigurationError(
+            f"--devices {','.join(map(str, numbers))}: across processes give one number, that of "
+            "the devices in each process, and start the command once for each number"
+        )
+    names = args.contenders or _default_contenders(processes)
+    alone = [name for name in (*names, args.against) if name in _ACROSS_PROCESSES]
+    if processes == 1 and (alone or args.own_time):
+        raise ConfigurationError(
+            f"{alone[0] if alone else '--own-time'} needs several processes: mpiexec -n 2 python "
+            "-m pccl_jax bench ..."
+        )
+    return [_settings(args, devices, names, processes) for devices in numbers]
+
+
+def _default_contenders(processes: int) -> tuple[str, ...]:
+    if processes == 1:
+        return ("pccl",)
+    installed = importlib.util.find_spec("mpi4jax") is not None
+    return ("mpi", "mpi-pre", *(["mpi4jax"] if installed else []), "pccl")
+
+
+def _settings(
+    args: argparse.Namespace, devices: int, contenders: tuple[str, ...], processes: int
+) -> Settings:
+    repeats, min_time_s, max_time_s = _QUICK if args.quick else _THOROUGH
+    sizes = _QUICK_SIZES if args.quick else _SIZES
+    if args.own_time:
+        sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     return Settings(
         devices=devices,
+        processes=processes,
         collectives=args.collectives,
-        sizes=args.sizes or (_QUICK_SIZES if args.quick else _SIZES),
+        sizes=args.sizes or sizes,
         dtypes=args.dtypes,
-        contenders=args.contenders,
+        contenders=contenders,
         algorithms=args.algorithms,
         against=args.against,
         repeats=repeats if args.repeats is None else args.repeats,
         min_time_s=min_time_s if args.min_time is None else args.min_time,
+        max_time_s=max_time_s if args.max_time is None else args.max_time,
         check=args.check,
         lowering=args.lowering,
+        own_time=args.own_time,
     )
 
 

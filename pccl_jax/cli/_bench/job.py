@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+import pccl_jax
 from pccl_jax.cli._bench.cases import AXIS
 from pccl_jax.cli._bench.settings import Settings
+from pccl_jax.runtime.world import joined_world
 
 
 class Job(Protocol):
@@ -25,6 +27,9 @@ class Job(Protocol):
     def largest(self, values: Sequence[float]) -> list[float]:
         """The elementwise maximum over the processes: a case takes as long as its slowest."""
 
+    def faults(self, wrong: str | None) -> list[str]:
+        """What is wrong in any of the processes, in all of them."""
+
 
 class Alone:
     """The job of one process."""
@@ -38,6 +43,33 @@ class Alone:
         """Its own values."""
         return list(values)
 
+    def faults(self, wrong: str | None) -> list[str]:
+        """Its own."""
+        return [] if wrong is None else [wrong]
+
+
+class InStep:
+    """The job of the processes that a launcher has started; ``comm`` is an mpi4py communicator."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self.is_root = comm.Get_rank() == 0
+
+    def barrier(self) -> None:
+        """MPI's."""
+        self._comm.Barrier()
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """The maximum over the processes, in all of them."""
+        every = np.empty((self._comm.Get_size(), len(values)))
+        self._comm.Allgather(np.array(values, np.float64), every)
+        return [float(value) for value in every.max(axis=0)]
+
+    def faults(self, wrong: str | None) -> list[str]:
+        """What is wrong, with the process that says so."""
+        texts = enumerate(self._comm.allgather(wrong))
+        return [f"process {process}: {text}" for process, text in texts if text is not None]
+
 
 def join(settings: Settings) -> tuple[Job, jax.sharding.Mesh]:
     """Starts JAX as ``settings`` say: the job this process is part of, and its mesh."""
@@ -45,4 +77,8 @@ def join(settings: Settings) -> tuple[Job, jax.sharding.Mesh]:
     jax.config.update("jax_num_cpu_devices", settings.devices)
     if any(dtype.endswith("64") for dtype in settings.dtypes):
         jax.config.update("jax_enable_x64", True)
-    return Alone(), jax.sharding.Mesh(np.array(jax.devices()), (AXIS,))
+    if settings.processes > 1:
+        pccl_jax.init()
+    world = joined_world()
+    job = Alone() if world is None else InStep(world.comm.Dup())
+    return job, jax.sharding.Mesh(np.array(jax.devices()), (AXIS,))

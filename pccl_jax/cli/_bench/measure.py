@@ -16,9 +16,17 @@ from pccl_jax.cli._bench.contenders import Launch
 from pccl_jax.cli._bench.job import Job
 
 _WARM_UP_ROUNDS = 3
+_FEWEST_ROUNDS = 4
 
 
-def measure(launches: Sequence[Launch], job: Job, *, repeats: int, min_time_s: float) -> np.ndarray:
+def measure(
+    launches: Sequence[Launch],
+    job: Job,
+    *,
+    repeats: int,
+    min_time_s: float,
+    max_time_s: float = math.inf,
+) -> np.ndarray:
     """Seconds of each launch in each round, ``[launch, round]``.
 
     In a round every launch runs once, one after the other; every second round is in reverse
@@ -29,10 +37,10 @@ def measure(launches: Sequence[Launch], job: Job, *, repeats: int, min_time_s: f
         job: a launch begins after its barrier and takes as long as in its slowest process.
         repeats: least number of rounds.
         min_time_s: rounds go on for about as long.
+        max_time_s: and no longer, except that there are always a few.
     """
     warm_up = [sum(_round(launches, job, number)) for number in range(_WARM_UP_ROUNDS)]
-    wanted = max(repeats, math.ceil(min_time_s / min(warm_up)))
-    rounds = int(job.largest([wanted + wanted % 2])[0])
+    rounds = int(job.largest([_rounds(min(warm_up), repeats, min_time_s, max_time_s)])[0])
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -41,6 +49,14 @@ def measure(launches: Sequence[Launch], job: Job, *, repeats: int, min_time_s: f
         if collecting:
             gc.enable()
     return np.array(job.largest(times.reshape(-1).tolist())).reshape(times.shape).T
+
+
+def _rounds(round_s: float, repeats: int, min_time_s: float, max_time_s: float) -> int:
+    """How many rounds, an even number, when one takes ``round_s``."""
+    wanted = max(repeats, math.ceil(min_time_s / round_s))
+    if wanted * round_s > max_time_s:
+        wanted = min(wanted, max(_FEWEST_ROUNDS, int(max_time_s / round_s)))
+    return wanted + wanted % 2
 
 
 def _round(launches: Sequence[Launch], job: Job, number: int) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import platform
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import pccl_jax
 from pccl_jax.cli._bench.cases import Case
+from pccl_jax.cli._bench.peers import geometric_mean, mark_stalls, peer_summaries
 from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.cli._bench.worker import Report, describe
 from pccl_jax.cli._libraries import package_version
@@ -51,6 +51,9 @@ class Progress:
 def _figures(report: Report) -> list[str]:
     if report["lowering"]:
         return [f"{s['contender']} {s['extra_ms']:+.2f} ms" for s in report["lowering"]]
+    if report["own_time"]:
+        return [f"mpi {s['mpi_us']:.1f} us, pccl {s['own_us']:.1f} us ({s['ratio']:.2f})"
+                for s in report["own_time"]]  # fmt: skip
     samples = report["samples"]
     if not samples:
         return []
@@ -62,7 +65,7 @@ def _figures(report: Report) -> list[str]:
 
 def document(plans: Sequence[Settings], reports: Sequence[Report]) -> Document:
     """Everything that was measured: what ``--json`` writes and the tables show."""
-    samples = [sample for report in reports for sample in report["samples"]]
+    samples = mark_stalls([sample for report in reports for sample in report["samples"]])
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -70,17 +73,23 @@ def document(plans: Sequence[Settings], reports: Sequence[Report]) -> Document:
         "settings": [asdict(plan) for plan in plans],
         "samples": samples,
         "lowering": [sample for report in reports for sample in report["lowering"]],
+        "own_time": [sample for report in reports for sample in report["own_time"]],
         "summary": summaries(samples),
+        "peers": peer_summaries(samples),
         "failures": [failure for report in reports for failure in report["failures"]],
     }
 
 
 def summaries(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each contender, dtype and number of ranks the geometric mean and the worst ratio."""
+    """For each contender, dtype and number of ranks the geometric mean and the worst ratio.
+
+    Cells in which the baseline stalls are left out.
+    """
     groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for sample in samples:
         key = sample["contender"], sample["dtype"], sample["ranks"]
-        groups.setdefault(key, []).append(sample)
+        if not sample.get("stalled"):
+            groups.setdefault(key, []).append(sample)
     return [
         {
             "contender": contender,
@@ -95,11 +104,6 @@ def summaries(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (contender, dtype, ranks), group in groups.items()
     ]
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of positive numbers."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def machine() -> dict[str, Any]:

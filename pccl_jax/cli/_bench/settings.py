@@ -17,7 +17,7 @@ class Settings:
     """One worker's task.
 
     Attributes:
-        devices: number of CPU devices.
+        devices: number of CPU devices of each process.
         collectives: labels, e.g. ``all_gather``.
         sizes: bytes of the larger array on each device.
         dtypes: element types by name.
@@ -26,8 +26,11 @@ class Settings:
         against: the contender that all are compared with.
         repeats: least number of rounds per case.
         min_time_s: least time spent on the rounds of a case.
+        max_time_s: time after which a case has no more than a few rounds.
         check: whether results are compared.
         lowering: measure tracing and lowering instead of running.
+        own_time: measure what a call takes without XLA's dispatch of the program around it.
+        processes: number of processes that measure in step.
     """
 
     devices: int
@@ -39,16 +42,24 @@ class Settings:
     against: str = "lax"
     repeats: int = 10
     min_time_s: float = 1.0
+    max_time_s: float = 10.0
     check: bool = True
     lowering: bool = False
+    own_time: bool = False
+    processes: int = 1
 
     def cases(self) -> list[Case]:
-        """Every case in the order in which it is measured. Lowering depends on no size."""
+        """Every case in the order in which it is measured.
+
+        Lowering depends on no size. Of the own time, a chain of all-gathers has reduce-scatters.
+        """
         sizes = self.sizes[:1] if self.lowering else self.sizes
+        left_out = "reduce_scatter" if self.own_time else None
         return [
-            Case(collective, dtype, size, self.devices)
+            Case(collective, dtype, size, self.devices * self.processes)
             for dtype in self.dtypes
             for collective in self.collectives
+            if collective != left_out
             for size in sizes
         ]
 

@@ -1,7 +1,7 @@
 """Measures every case of one number of devices; a report for each, as plain data.
 
-A report: ``case``, ``samples`` (timed), ``lowering`` (samples of ``--lowering``) and
-``failures`` (results that were wrong, in words).
+A report: ``case``, ``samples`` (timed), ``lowering`` and ``own_time`` (samples of those options)
+and ``failures`` (results that were wrong, in words).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +23,9 @@ from pccl_jax.cli._bench.contenders import Contender, Launch, find
 from pccl_jax.cli._bench.job import Job, join
 from pccl_jax.cli._bench.lowering import lowering_samples
 from pccl_jax.cli._bench.measure import measure, paired, summary
+from pccl_jax.cli._bench.own_time import own_time_samples
 from pccl_jax.cli._bench.settings import Settings, format_size
+from pccl_jax.runtime.world import joined_world
 
 Report = dict[str, Any]
 
@@ -42,26 +45,49 @@ def spawn(settings: Settings) -> Iterator[Report]:
             f"the process that measures {settings.devices} devices ended with exit status "
             f"{process.returncode}; what it printed says why"
         )
-        yield {"case": None, "samples": [], "lowering": [], "failures": [failure]}
+        yield _empty(None) | {"failures": [failure]}
+
+
+def in_step(settings: Settings) -> Iterator[Report]:
+    """Runs :func:`work` in this process, as all others do; one that fails ends them all."""
+    try:
+        yield from work(settings)
+    except Exception:  # The others wait for us in a barrier.
+        world = joined_world()
+        if world is None:
+            raise
+        traceback.print_exc()
+        world.comm.Abort(1)
 
 
 def work(settings: Settings) -> Iterator[Report]:
-    """Measures every case; in the root process of the job, yields a report for each."""
+    """Measures every case and yields a report for each. Times and failures are the job's."""
     job, mesh = join(settings)
     (baseline,) = find(settings.against, ["auto"])
     contenders = [c for name in settings.contenders for c in find(name, settings.algorithms)]
     for case in settings.cases():
-        report: Report = {"case": asdict(case), "samples": [], "lowering": [], "failures": []}
+        report = _empty(asdict(case))
         able = [c for c in contenders if c.serves(case)] if baseline.serves(case) else []
         problem = Problem(case, mesh)
         if settings.lowering:
             samples = lowering_samples(problem, [baseline, *able], settings.repeats)
             report["lowering"] = [_place(case) | sample for sample in samples]
+        elif settings.own_time:
+            _own_time(problem, settings, job, report)
         elif able:
             _run(problem, baseline, able, settings, job, report)
         del problem
-        if job.is_root:
-            yield report
+        yield report
+
+
+def _empty(case: dict[str, Any] | None) -> Report:
+    return {"case": case, "samples": [], "lowering": [], "own_time": [], "failures": []}
+
+
+def _own_time(problem: Problem, settings: Settings, job: Job, report: Report) -> None:
+    samples, faults = own_time_samples(problem, settings, job)
+    report["own_time"] = [_place(problem.case) | sample for sample in samples]
+    report["failures"] = [f"pccl: {describe(problem.case)}: {fault}" for fault in faults]
 
 
 def _run(
@@ -78,18 +104,27 @@ def _run(
     for contender in others:
         launch = contender.prepare(problem)
         pccl_jax.choices(clear=True)
-        wrong = _compare(launches[0], launch, check=settings.check)
-        if wrong is not None:
-            report["failures"].append(f"{contender.name}: {describe(case)}: {wrong}")
+        faults = job.faults(_compare(launches[0], launch, check=settings.check))
+        report["failures"] += [f"{contender.name}: {describe(case)}: {wrong}" for wrong in faults]
+        if faults:
             continue
         launches.append(launch)
         entries.append({"contender": contender.name, "algorithm": _algorithm()})
-    times = measure(launches, job, repeats=settings.repeats, min_time_s=settings.min_time_s)
+    times = measure(
+        launches,
+        job,
+        repeats=settings.repeats,
+        min_time_s=settings.min_time_s,
+        max_time_s=settings.max_time_s,
+    )
     same = _place(case) | {"checked": settings.check, "against": baseline.name}
     same["baseline"] = summary(case, times[0])
-    for entry, seconds in zip(entries, times[1:], strict=True):
+    by_name = dict(zip([baseline.name, *(e["contender"] for e in entries)], times, strict=True))
+    for entry in entries:
+        seconds = by_name[entry["contender"]]
         figures = {"measured": summary(case, seconds)} | paired(times[0], seconds)
-        report["samples"].append(same | entry | figures)
+        ratios = {name: paired(others, seconds)["ratio"] for name, others in by_name.items()}
+        report["samples"].append(same | entry | figures | {"ratios": ratios})
 
 
 def _compare(baseline: Launch, launch: Launch, *, check: bool) -> str | None:

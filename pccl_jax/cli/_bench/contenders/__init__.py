@@ -36,22 +36,26 @@ class Contender(Protocol):
 
 def known() -> list[str]:
     """The contenders of this folder."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    names = (path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    return sorted(name.replace("_", "-") for name in names)
 
 
 def find(name: str, algorithms: Sequence[str]) -> list[Contender]:
     """The contenders of module ``name``.
 
     Args:
-        name: a module of this folder, or the full name of another one.
+        name: a module of this folder, or the full name of another one; ``pccl:ring`` is
+            pccl with that one algorithm.
         algorithms: for a contender that has several.
 
     Raises:
         ConfigurationError: where there is no such module, or it is no contender.
     """
-    full_name = f"{__name__}.{name}" if name in known() else name
+    module, _, algorithm = name.partition(":")
+    full_name = f"{__name__}.{module.replace('-', '_')}" if module in known() else module
+    wished = [algorithm] if algorithm else algorithms
     try:
-        found: list[Contender] = list(importlib.import_module(full_name).contenders(algorithms))
+        found: list[Contender] = list(importlib.import_module(full_name).contenders(wished))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
             f"no contender {name!r} ({error}); name one of {', '.join(known())}, or a module "

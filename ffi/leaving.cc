@@ -1,0 +1,57 @@
+#include "ffi/leaving.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <thread>
+
+#include "ffi/control.h"
+#include "ffi/world.h"
+
+namespace pccl {
+namespace {
+
+constexpr std::chrono::seconds kGrace{10};
+
+std::atomic<bool> failed{false};
+
+bool SomebodyIsGone(const World& world) {
+  for (const int64_t process : world.AllProcesses()) {
+    if (process != world.process && PeerHealth(world, process).gone) return true;
+  }
+  return false;
+}
+
+void Tell(const World& world, const std::string& reason) {
+  if (world.shared.Has(world.process)) SayFarewell(world.shared.Of(world.process), reason);
+  try {
+    SendText(world, world.AllProcesses(), ControlKind::kFarewell, 0, reason);
+  } catch (const std::exception&) {
+    // Those who do not hear it run into their timeout.
+  }
+}
+
+}  // namespace
+
+void NoteFailure() { failed.store(true, std::memory_order_relaxed); }
+
+void Leave(const std::string& reason) {
+  const World* world = JoinedWorld();
+  if (world == nullptr) return;
+  const bool well = reason.empty() && !failed.load(std::memory_order_relaxed);
+  if (well && !SomebodyIsGone(*world)) return;
+  if (!reason.empty()) Tell(*world, reason);
+  std::thread([] {
+    std::this_thread::sleep_for(kGrace);
+    std::fprintf(stderr,
+                 "pccl_jax: the other processes do not end with this one; leaving without them, "
+                 "with status 1.\n");
+    _exit(1);
+  }).detach();
+}
+
+}  // namespace pccl

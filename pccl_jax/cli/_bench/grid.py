@@ -1,0 +1,38 @@
+"""Rows of cells as text or Markdown, and the little things every table needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Samples = Sequence[dict[str, Any]]
+Rows = list[list[str]]
+
+_LEFT_COLUMNS = ("collective", "size", "contender", "dtype")
+
+
+def us(figures: dict[str, float]) -> str:
+    median = figures["median_us"]
+    return f"{median:,.0f}" if median >= 100 else f"{median:.1f}"
+
+
+def distinct(samples: Samples, *keys: str) -> list[tuple[Any, ...]]:
+    """The distinct values of some keys, in order of appearance."""
+    return list(dict.fromkeys(tuple(sample[key] for key in keys) for sample in samples))
+
+
+def text_table(header: list[str], rows: Rows) -> str:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = []
+    for row in [header, *rows]:
+        cells = [
+            cell.ljust(width) if name in _LEFT_COLUMNS else cell.rjust(width)
+            for name, cell, width in zip(header, row, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def markdown_table(header: list[str], rows: Rows) -> str:
+    rule = ["---", "---"] + ["---:"] * (len(header) - 2)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *rows])

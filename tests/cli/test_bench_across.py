@@ -1,0 +1,246 @@
+"""The benchmark across processes: what its figures come to, and runs under mpiexec."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pccl_jax.cli import main
+from pccl_jax.cli._bench.job import InStep
+from pccl_jax.cli._bench.measure import measure
+from pccl_jax.cli._bench.peers import mark_stalls, peer_summaries
+from pccl_jax.cli._bench.settings import Settings
+from pccl_jax.cli._bench.side_by_side import own_time, peer_verdict, side_by_side
+
+ROOT = Path(__file__).parents[2]
+QUICK_S = 40
+KIB, MIB = 1 << 10, 1 << 20
+
+across_processes = pytest.mark.skipif(
+    os.environ.get("PCCL_TEST_MPI") != "1", reason="PCCL_TEST_MPI=1 runs it; needs mpi4py, an MPI"
+)
+
+#: Only the second process gets a wrong result.
+WRONG_IN_ONE = """
+import jax
+from jax import lax
+from pccl_jax.cli._bench.contenders._jitted import Jitted
+
+class Wrong(Jitted):
+    def prepare(self, problem):
+        launch = super().prepare(problem)
+        def changed():
+            (shard,) = launch().addressable_shards
+            return [shard.data + jax.process_index()]
+        return changed
+
+def contenders(algorithms):
+    return [Wrong("wrong", {"all_reduce": lambda x: lax.psum(x, "x")})]
+"""
+
+#: It cannot be prepared in the second process.
+FAILING_IN_ONE = """
+from pccl_jax.runtime.world import joined_world
+
+def contenders(algorithms):
+    world = joined_world()
+    if world is not None and world.process == 1:
+        raise RuntimeError("only here")
+    return []
+"""
+
+
+def mpiexec(
+    *options: str, processes: int = 2, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command under the mpiexec of this environment."""
+    launcher = Path(sys.executable).with_name("mpiexec")
+    search = [str(ROOT), *([str(path)] if path else []), os.environ.get("PYTHONPATH", "")]
+    open_mpi = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    }
+    bench = [sys.executable, "-m", "pccl_jax", "bench", *options]
+    return subprocess.run(
+        [str(launcher), "-n", str(processes), *bench],
+        cwd=ROOT,
+        env=os.environ | open_mpi | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def sample(nbytes: int, gloo_us: float, ratio: float, **others: Any) -> dict[str, Any]:
+    place = {"collective": "all_gather", "dtype": "float32", "ranks": 4, "processes": 4, "nodes": 1}
+    figures = {
+        "baseline": {"median_us": gloo_us},
+        "measured": {"median_us": gloo_us * ratio},
+        "ratio": ratio,
+        "ratios": {"gloo": ratio, "mpi": 2 * ratio},
+    }
+    who = {"against": "gloo", "contender": "pccl", "nbytes": nbytes}
+    return place | figures | who | others
+
+
+def test_a_stall_is_a_message_slower_than_a_larger_one() -> None:
+    cells = [sample(64 * KIB, 500, 0.5), sample(256 * KIB, 9000, 0.01), sample(MIB, 1000, 0.5)]
+    other = sample(4 * MIB, 1, 0.5, collective="all_reduce")
+    marked = mark_stalls([*cells, other])
+    assert [cell["stalled"] for cell in marked] == [False, True, False, False]
+    assert not any(c["stalled"] for c in mark_stalls([c | {"against": "lax"} for c in cells]))
+
+
+def test_the_summary_leaves_stalls_out_and_keeps_to_its_ranges() -> None:
+    cells = [
+        sample(8, 100, 5.0),  # below 4 KiB
+        sample(4 * KIB, 500, 0.25),
+        sample(256 * KIB, 90000, 0.01),  # a stall
+        sample(MIB, 1000, 1.0),
+        sample(16 * MIB, 4000, 0.5),
+    ]
+    (summary,) = peer_summaries(mark_stalls(cells))
+    assert summary["cells"] == 3
+    assert summary["speed_up"] == pytest.approx((4 * 1 * 2) ** (1 / 3), abs=1e-3)
+    assert summary["least_speed_up"] == {"value": 1, "collective": "all_gather", "nbytes": MIB}
+    assert summary["least_large_speed_up"]["value"] == 2
+    assert [cell["nbytes"] for cell in summary["stalled"]] == [256 * KIB]
+    mpi = summary["mpi"]
+    assert (mpi["value"], mpi["nbytes"], mpi["cells"]) == (2, MIB, 2)
+    assert mpi["mean"] == pytest.approx(2**0.5, abs=1e-3)
+    assert summary["mpi4jax"] is None
+    words = peer_verdict(summary)
+    assert words.startswith("pccl, float32, 4 ranks: 2.00x as fast as gloo")
+    assert "at most 2.00 (all_gather of 1 MiB)" in words
+
+
+def test_the_table_has_a_column_for_each_contender() -> None:
+    mpi = {"contender": "mpi", "ratios": {"gloo": 0.25, "pccl": 0.5}}
+    cells = [sample(4 * KIB, 500, 0.5) | mpi, sample(4 * KIB, 500, 0.5)]
+    cells += [sample(MIB, 100, 0.5) | {"ratios": {"gloo": 0.5}}]
+    (table,) = side_by_side(mark_stalls(cells), markdown=True)
+    assert "| collective | size | gloo us | mpi us | pccl us | pccl/gloo | pccl/mpi |" in table
+    assert "| all_gather | 4 KiB | 500* | 250 | 250 | 0.50 | 1.00 |" in table
+    assert "| all_gather | 1 MiB | 100 | - | 50.0 | 0.50 | - |" in table
+    assert "not in the means" in table
+
+
+def test_the_table_of_own_times_names_the_pair() -> None:
+    figures = {"mpi_us": 2.0, "own_us": 3.0, "launch_us": 99.0, "ratio": 1.5}
+    text = own_time([sample(8, 1, 1) | figures], markdown=False)
+    assert "all_gather, reduce_scatter (mean)  8 B   float32      4     2.0      3.0" in text
+
+
+def test_own_time_has_no_cases_of_reduce_scatter() -> None:
+    collectives = ("all_gather", "reduce_scatter", "all_reduce")
+    settings = Settings(1, collectives, (8, 64), ("float32",), own_time=True, processes=4)
+    assert [case.collective for case in settings.cases()] == ["all_gather"] * 2 + ["all_reduce"] * 2
+    assert {case.ranks for case in settings.cases()} == {4}
+
+
+class Comm:
+    """A communicator of two processes; the other one is slower and has nothing to say."""
+
+    def Get_rank(self) -> int:
+        return 1
+
+    def Get_size(self) -> int:
+        return 2
+
+    def Allgather(self, sent: np.ndarray, received: np.ndarray) -> None:
+        received[0], received[1] = sent + 1, sent
+
+    def allgather(self, sent: object) -> list[object]:
+        return [None, sent]
+
+    def Barrier(self) -> None:
+        pass
+
+
+def test_the_slowest_process_counts_and_all_know_what_is_wrong() -> None:
+    job = InStep(Comm())
+    assert not job.is_root
+    assert job.largest([1.0, 5.0]) == [2.0, 6.0]
+    assert job.faults("rank 0 has none") == ["process 1: rank 0 has none"]
+    assert job.faults(None) == []
+
+
+@pytest.mark.parametrize(("max_time_s", "least", "most"), [(0.0, 4, 6), (0.1, 4, 14), (9, 40, 42)])
+def test_the_most_time_ends_the_rounds(max_time_s: float, least: int, most: int) -> None:
+    launches = [lambda: time.sleep(0.01)]
+    times = measure(launches, InStep(Comm()), repeats=40, min_time_s=0.0, max_time_s=max_time_s)
+    assert least <= times.size <= most
+
+
+@pytest.mark.parametrize("options", [["--contenders", "mpi"], ["--own-time"], ["--against", "mpi"]])
+def test_what_needs_several_processes_says_so(
+    options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["bench", *options]) == 1
+    assert "needs several processes: mpiexec -n 2 python" in capsys.readouterr().err
+
+
+def test_several_numbers_of_devices_need_several_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert main(["bench", "--devices", "1,2"]) == 1
+    assert "--devices 1,2: across processes give one number" in capsys.readouterr().err
+
+
+@across_processes
+def test_quick_run_under_mpiexec(tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    start = time.monotonic()
+    done = mpiexec(
+        "--quick", "--dtypes", "bfloat16,float32", "--sizes", "4KiB", "--json", str(file)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert time.monotonic() - start < QUICK_S
+    assert "float32, 2 ranks in 2 processes, 1 node(s)" in done.stdout
+    assert done.stdout.count("pccl/gloo") == 2  # the root alone prints
+    assert "as fast as gloo in the geometric mean" in done.stdout
+    written = json.loads(file.read_text())
+    assert written["failures"] == []
+    served = {(s["contender"], s["dtype"], s["collective"]) for s in written["samples"]}
+    assert {("mpi", "float32", c) for c in ("all_gather", "reduce_scatter", "all_reduce")} <= served
+    assert ("mpi-pre", "bfloat16", "all_gather") in served
+    assert ("mpi", "bfloat16", "all_reduce") not in served
+    assert {s["algorithm"] for s in written["samples"] if s["contender"] == "pccl"} != {"xla"}
+
+
+@across_processes
+def test_own_time_under_mpiexec() -> None:
+    done = mpiexec("--quick", "--own-time", "--sizes", "64")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all_gather, reduce_scatter (mean)") == 1
+
+
+@across_processes
+def test_a_wrong_result_in_one_process_is_everybodys_failure(tmp_path: Path) -> None:
+    (tmp_path / "wrong_in_one.py").write_text(WRONG_IN_ONE)
+    options = ["--quick", "--sizes", "4KiB", "--collectives", "all_reduce", "--contenders"]
+    done = mpiexec(*options, "wrong_in_one,pccl", path=tmp_path)
+    assert done.returncode == 1
+    failure = "FAILED wrong: all_reduce of 4 KiB float32 on 2 devices: process 1: rank 0 has 1024"
+    assert done.stdout.count(failure) == 1
+
+
+@across_processes
+def test_a_process_that_fails_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "failing_contender.py").write_text(FAILING_IN_ONE)
+    done = mpiexec("--quick", "--contenders", "failing_contender", path=tmp_path)
+    assert done.returncode != 0
+    assert "only here" in done.stderr
