@@ -111,9 +111,7 @@ def _check_alike(comm: Any, has_distributed: bool) -> None:
             raise ConfigurationError(f"{name} must be equal in all processes, but it is {told}")
 
 
-def _start_distributed(
-    comm: Any, here: Any, local_device_ids: int | Sequence[int] | None
-) -> None:
+def _start_distributed(comm: Any, here: Any, local_device_ids: int | Sequence[int] | None) -> None:
     _all_or_none(
         comm,
         "a device was used before pccl_jax.init(): call it at the start of the program, before "

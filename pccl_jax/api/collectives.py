@@ -6,7 +6,6 @@ type that only lax handles (``unreduced``, ``reduced``) goes to lax.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,21 +13,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from pccl_jax import schedule
 from pccl_jax._jax_compat import (
     canonicalize_axis,
     check_vma,
     insert_varying,
-    is_tracer,
     reduction_state,
 )
-from pccl_jax.dispatch import check_algorithm
+from pccl_jax.api.arguments import (
+    AxisName,
+    Groups,
+    as_axes,
+    as_equal_parts,
+    as_operator,
+    as_partition,
+    check_operator,
+    check_scatter_dimension,
+    group_size,
+    has_positions,
+    is_for_lax,
+)
+from pccl_jax.dispatch import VENDOR_ALGORITHMS, check_algorithm
 from pccl_jax.primitives import all_gather_p, all_reduce_p, reduce_scatter_p
 from pccl_jax.types import Collective, Op
 
-AxisName = Any
-Groups = Sequence[Sequence[int]] | None
-
-_OPS = {op.name.lower(): op for op in Op} | {"and": Op.MIN, "or": Op.MAX}
 _LAX_ALL_REDUCE: dict[Op, Any] = {Op.SUM: lax.psum, Op.MAX: lax.pmax, Op.MIN: lax.pmin}
 
 
@@ -69,10 +77,10 @@ def pmean(
     x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
 ) -> Any:
     """All-reduce mean: the sum of :func:`psum` divided by the group's size, as lax computes it."""
-    if _has_positions(_axes(axis_name)):
+    if has_positions(as_axes(axis_name)):
         return lax.pmean(x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
-    n = _group_size(_axes(axis_name), _partition(axis_index_groups, _axes(axis_name)))
+    n = group_size(as_axes(axis_name), as_partition(axis_index_groups, as_axes(axis_name)))
     return jax.tree.map(lambda leaf: leaf / n, total)
 
 
@@ -120,20 +128,20 @@ def all_reduce(
     """
     if op == "mean":
         return pmean(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
-    kind = _operator(op)
+    kind = as_operator(op)
     check_algorithm(algorithm, Collective.ALL_REDUCE)
-    axes = _axes(axis_name)
+    axes = as_axes(axis_name)
     if not axes:
         return x
-    if _has_positions(axes):
+    if has_positions(axes):
         if kind not in _LAX_ALL_REDUCE:
             raise ValueError(f"op {op!r} reduces over named axes only, got {axes}.")
         return _LAX_ALL_REDUCE[kind](x, axis_name, axis_index_groups=axis_index_groups)
-    groups = _partition(axis_index_groups, axes)
+    groups = as_partition(axis_index_groups, axes)
 
     def reduce(leaf: Any) -> Any:
-        leaf = _check_operator(leaf, op, kind)
-        if kind in _LAX_ALL_REDUCE and _is_for_lax(leaf):
+        leaf = check_operator(leaf, op, kind)
+        if kind in _LAX_ALL_REDUCE and is_for_lax(leaf):
             return _LAX_ALL_REDUCE[kind](leaf, axis_name, axis_index_groups=axis_index_groups)
         invariant = check_vma() and groups is None
         return all_reduce_p.bind(
@@ -186,13 +194,13 @@ def all_gather(
         True
     """
     check_algorithm(algorithm, Collective.ALL_GATHER)
-    axes = _axes(axis_name)
+    axes = as_axes(axis_name)
     if not axes:
         return x
-    if _has_positions(axes):
+    if has_positions(axes):
         return lax.all_gather(x, axes, axis=axis, tiled=tiled, to=to)
-    groups = _equal_parts(axis_index_groups, axes)
-    size = _group_size(axes, groups)
+    groups = as_equal_parts(axis_index_groups, axes)
+    size = group_size(axes, groups)
 
     def gather(leaf: Any) -> Any:
         if to != "varying" or reduction_state(leaf):
@@ -273,17 +281,17 @@ def reduce_scatter(
             tiled=tiled,
             algorithm=algorithm,
         )
-        n = _group_size(_axes(axis_name), axis_index_groups)
+        n = group_size(as_axes(axis_name), axis_index_groups)
         return jax.tree.map(lambda leaf: leaf / n, total)
-    kind = _operator(op)
+    kind = as_operator(op)
     check_algorithm(algorithm, Collective.REDUCE_SCATTER)
-    axes = _axes(axis_name)
+    axes = as_axes(axis_name)
     if not axes:
         return x
-    if _has_positions(axes):
+    if has_positions(axes):
         raise ValueError(f"a reduce_scatter is over named axes only, got {axes}.")
-    groups = _equal_parts(axis_index_groups, axes)
-    size = _group_size(axes, groups)
+    groups = as_equal_parts(axis_index_groups, axes)
+    size = group_size(axes, groups)
 
     def scatter(leaf: Any) -> Any:
         if kind is Op.SUM and reduction_state(leaf):
@@ -294,10 +302,10 @@ def reduce_scatter(
                 axis_index_groups=groups,
                 tiled=tiled,
             )
-        leaf = _check_operator(jnp.asarray(leaf), op, kind)
+        leaf = check_operator(jnp.asarray(leaf), op, kind)
         return reduce_scatter_p.bind(
             insert_varying(axes, leaf),
-            scatter_dimension=_scatter_dimension(leaf, scatter_dimension, size, tiled),
+            scatter_dimension=check_scatter_dimension(leaf, scatter_dimension, size, tiled),
             axis_name=axes,
             axis_index_groups=groups,
             axis_size=size,
@@ -309,97 +317,7 @@ def reduce_scatter(
     return jax.tree.map(scatter, x)
 
 
-def _axes(axis_name: AxisName) -> tuple[Any, ...]:
-    """The axes as a tuple; raises NameError for one that is not bound."""
-    axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    for axis in axes:
-        if isinstance(axis, int):
-            continue
-        try:
-            lax.axis_size(axis)
-        except NameError:
-            raise NameError(
-                f"unbound axis name: {axis}. Call the collective inside jax.shard_map over a mesh "
-                "that has this axis, or inside jax.vmap(..., axis_name=...)."
-            ) from None
-    return axes
-
-
-def _has_positions(axes: tuple[Any, ...]) -> bool:
-    """Whether lax alone handles ``axes``: some are dimensions of the array, by number."""
-    return any(isinstance(axis, int) for axis in axes)
-
-
-def _partition(groups: Groups, axes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...] | None:
-    if groups is None:
-        return None
-    parts = tuple(tuple(int(i) for i in group) for group in groups)
-    size = int(lax.axis_size(axes))
-    if sorted(i for part in parts for i in part) != list(range(size)):
-        raise ValueError(
-            f"axis_index_groups must cover all {size} indices of axis "
-            f"{axes[0] if len(axes) == 1 else axes!r} exactly once, got {list(map(list, parts))}."
-        )
-    return parts
-
-
-def _equal_parts(groups: Groups, axes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...] | None:
-    parts = _partition(groups, axes)
-    if parts is not None and len({len(part) for part in parts}) > 1:
-        raise ValueError(
-            "axis_index_groups of an all_gather or reduce_scatter must all have the same size, "
-            f"got sizes {[len(part) for part in parts]}; the shape of the result depends on it."
-        )
-    return parts
-
-
-def _group_size(axes: tuple[Any, ...], groups: Groups) -> int:
-    return int(lax.axis_size(axes)) if groups is None else len(groups[0])
-
-
-def _operator(op: str) -> Op:
-    if op not in _OPS:
-        raise ValueError(f"unknown op {op!r}; expected one of {', '.join([*_OPS, 'mean'])}.")
-    return _OPS[op]
-
-
-def _check_operator(leaf: Any, op: str, kind: Op) -> Any:
-    """The leaf as lax reduces it: booleans are counted by a sum."""
-    dtype = jax.dtypes.result_type(leaf)
-    if op in ("and", "or") and dtype != np.bool_:
-        raise TypeError(f"op {op!r} is for booleans, got {dtype}; use 'min' or 'max'.")
-    if kind is Op.SUM and dtype == np.bool_:
-        return lax.convert_element_type(leaf, np.int32)
-    return leaf
-
-
-def _is_for_lax(leaf: Any) -> bool:
-    """Whether lax needs no communication for it, or alone knows its type."""
-    return not is_tracer(leaf) or reduction_state(leaf)
-
-
-def _scatter_dimension(leaf: Any, dimension: int, size: int, tiled: bool) -> int:
-    dimension = canonicalize_axis(dimension, leaf.ndim)
-    length = leaf.shape[dimension]
-    if tiled and length % size:
-        raise ValueError(
-            f"tiled reduce_scatter operand scatter dimension size {length} must be divisible by "
-            f"shard_count {size}: operand {leaf.shape}, dimension {dimension}; pad it to "
-            f"{-(-length // size) * size}."
-        )
-    if not tiled and length != size:
-        raise ValueError(
-            f"reduce_scatter operand scatter dimension size {length} must match shard count "
-            f"{size}: operand {leaf.shape}, dimension {dimension}; pass tiled=True to keep the "
-            "dimension and cut it into equal chunks."
-        )
-    return dimension
-
-
 def algorithms(collective: str | None = None) -> tuple[str, ...]:
     """Names that ``algorithm=`` accepts; for one collective, e.g. ``"all_gather"``, if given."""
-    from pccl_jax import schedule
-    from pccl_jax.dispatch import VENDOR_ALGORITHMS
-
     kind = None if collective is None else Collective[collective.upper()]
     return (*schedule.names(kind), *VENDOR_ALGORITHMS)
