@@ -114,7 +114,7 @@ def _processes() -> dict[str, Any]:
     world = joined_world()
     if world is None:
         return {"summary": "1, started alone"}
-    hosts = [
+    hosts: list[dict[str, Any]] = [
         {"name": name, "processes": world.host_of.count(number), "nics": list(world.nics[number])}
         for number, name in enumerate(world.hosts)
     ]
