@@ -23,8 +23,8 @@ struct Mail {
   std::vector<Outgoing> out;
   std::map<std::pair<uint64_t, ControlKind>, std::deque<ControlMessage>> in;
   std::map<std::pair<int64_t, ControlKind>, std::string> news;  // kWaiting, kFarewell by process
-  std::map<uint64_t, std::string> refused;  // keys whose handshake failed here
-  std::map<int, int> used_tags;             // first tag -> one past the last
+  std::map<uint64_t, std::string> refused;                      // keys whose handshake failed here
+  std::map<int, int> used_tags;                                 // first tag -> one past the last
 };
 
 // Never destroyed: XLA's threads may outlive static destruction.
@@ -50,6 +50,7 @@ void SendLocked(Mail& mail, const World& world, int64_t process, const ControlMe
 }
 
 constexpr int kCandidates = 64;
+constexpr int kProbes = 4;
 
 // Candidate i for the first tag of a key: the same on every process.
 int TagCandidate(const World& world, uint64_t key, int i, int span) {
@@ -110,7 +111,13 @@ void PollControl(const World& world, bool must) {
   } else if (!lock.try_lock()) {
     return;
   }
-  while (world.mpi->Probe(kControlTag, world.comm)) {
+  // A library may look for a message before it fetches those that have come, and fetch one at a
+  // time: what came behind the data is seen only by a later probe.
+  for (int misses = must ? kProbes : 1; misses > 0;) {
+    if (!world.mpi->Probe(kControlTag, world.comm)) {
+      --misses;
+      continue;
+    }
     ControlMessage message;
     world.mpi->Receive(&message, sizeof message, kControlTag, world.comm);
     const auto refused = mail.refused.find(message.key);

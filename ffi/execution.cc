@@ -186,7 +186,7 @@ void Execution::CheckOnOthers(double waited, bool* warned) {
         title_ + ": process " + std::to_string(JoinedWorld()->process) + waits + ".";
     *warned = true;
     if (!give_up) {
-      remote_->Complain(title_ + " and" + waits);
+      remote_->Complain();
       std::fprintf(stderr, "pccl_jax: %s Still waiting (until PCCL_TIMEOUT_S).\n", text.c_str());
       return;
     }

@@ -208,7 +208,8 @@ class Meetings {
     return meeting;
   }
 
-  // Returns false where it has been refused before. `meeting` is the one some ranks wait in, if any.
+  // Returns false where it has been refused before. `meeting` is the one some ranks wait in, if
+  // any.
   bool Refuse(int64_t run_id, const CallSite& site, int64_t group, const std::string& error,
               std::shared_ptr<Meeting>* meeting, uint64_t* occasion) {
     std::lock_guard<std::mutex> lock(mutex_);

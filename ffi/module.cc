@@ -45,7 +45,8 @@ void CreateSegment(const std::string& name, size_t nbytes) {
 
 std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector<int64_t> mpi_rank,
                       const std::string& mpi4py_file, int any_source, uint64_t comm,
-                      uint64_t comm_self, int largest_tag, const std::map<int64_t, std::string>& segments,
+                      uint64_t comm_self, int largest_tag,
+                      const std::map<int64_t, std::string>& segments,
                       std::map<int64_t, uint64_t> types, std::map<int64_t, uint64_t> ops) {
   auto world = std::make_unique<pccl::World>();
   world->process = process;
@@ -87,8 +88,8 @@ NB_MODULE(_native, m) {
         "Removes a segment's name; those who have mapped it keep it.");
   m.def("join_world", &JoinWorld, nb::arg("process"), nb::arg("host_of"), nb::arg("mpi_rank"),
         nb::arg("mpi4py_file"), nb::arg("any_source"), nb::arg("comm"), nb::arg("comm_self"),
-        nb::arg("largest_tag"),
-        nb::arg("segments"), nb::arg("types") = std::map<int64_t, uint64_t>(),
+        nb::arg("largest_tag"), nb::arg("segments"),
+        nb::arg("types") = std::map<int64_t, uint64_t>(),
         nb::arg("ops") = std::map<int64_t, uint64_t>(),
         "Connects this process to the others; returns the name of the MPI library.");
   m.def("leave", &pccl::Leave, nb::arg("reason"),

@@ -34,7 +34,12 @@ std::atomic<bool> complained{false};
 Remote::Remote(const World& world, const Team& team, const Layout& layout, const Schedule& schedule,
                RankState* ranks, uint64_t occasion, const std::string& title, uint64_t digest,
                Channel* channel)
-    : world_(world), team_(team), schedule_(schedule), occasion_(occasion), channel_(channel) {
+    : world_(world),
+      team_(team),
+      schedule_(schedule),
+      occasion_(occasion),
+      title_(title),
+      channel_(channel) {
   const uint64_t signature = Mix(HashOf(title), digest);
   AddNodeParts(ranks, layout, title, signature);
   if (channel_->first_tag < 0 || channel_->check_always) {
@@ -192,42 +197,63 @@ void Remote::Abandon(const std::string& error) {
   channel_->first_tag = -1;
   if (!ProgressHasStopped()) {
     SendText(world_, team_.processes, ControlKind::kAbort, occasion_, error);
+    if (complained.load()) {
+      const std::string news = title_ + ", where it has given up";
+      SendText(world_, team_.processes, ControlKind::kWaiting, 0, news);
+    }
   }
 }
 
-void Remote::Complain(const std::string& text) {
+void Remote::Complain() {
+  std::string text;
+  for (const int64_t process : Awaited()) {
+    const std::string trouble = PeerHealth(world_, process).trouble;
+    text += (text.empty() ? ", where it waits for process " : ", ") + std::to_string(process);
+    if (!trouble.empty()) text += " (which " + trouble + ")";
+  }
   complained.store(true);
-  SendText(world_, team_.processes, ControlKind::kWaiting, 0, text);
+  SendText(world_, team_.processes, ControlKind::kWaiting, 0, title_ + text);
 }
 
-std::string Remote::WaitingFor() {
+std::set<int64_t> Remote::Awaited() {
   std::set<int64_t> awaited;
-  bool complete = true;
   const auto add = [&](const std::vector<int64_t>& processes) {
     awaited.insert(processes.begin(), processes.end());
   };
   {
     std::lock_guard<std::mutex> lock(handshake_mutex_);
     if (handshake_ && !handshake_->complete()) {
-      complete = false;
       add(handshake_->Awaited());
+      return awaited;
     }
   }
   for (const auto& part : node_parts_) {
     std::lock_guard<std::mutex> lock(part->mutex);
-    if (!complete || part->part->complete()) continue;
-    if (part->part->LacksBoard()) return "for a free board: too many collectives in flight";
-    add(part->part->Awaited());
+    if (!part->part->complete()) add(part->part->Awaited());
   }
-  if (complete && transport_) {
+  if (transport_) {
     for (const int64_t rank : transport_->Awaited()) {
       awaited.insert(team_.process_of[static_cast<size_t>(rank)]);
     }
   }
-  std::string text;
-  for (const int64_t process : awaited) {
-    text += (text.empty() ? "for process " : "; for process ") + std::to_string(process) +
-            PeerNews(world_, process);
+  return awaited;
+}
+
+std::string Remote::WaitingFor() {
+  const std::set<int64_t> awaited = Awaited();
+  std::string text, others;
+  for (const int64_t process : team_.processes) {
+    const std::string news = process == world_.process ? "" : PeerNews(world_, process);
+    if (awaited.count(process) != 0) {
+      text += (text.empty() ? "for process " : "; for process ") + std::to_string(process) + news;
+    } else if (!news.empty() && news.find(title_) == std::string::npos) {
+      others += "; not for process " + std::to_string(process) + news;
+    }
+  }
+  text += others;
+  for (const auto& part : node_parts_) {
+    std::lock_guard<std::mutex> lock(part->mutex);
+    if (part->part->LacksBoard()) text = "for a free board: too many collectives are in flight";
   }
   return text.empty() ? "for itself. This is a bug of pccl_jax" : text;
 }

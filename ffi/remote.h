@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,8 @@ class Remote {
   void Abandon(const std::string& error);
   // Whom this process waits for and what they are doing, for people.
   std::string WaitingFor();
-  // Tells the others what this process has been waiting for.
-  void Complain(const std::string& text);
+  // Tells the others what this process has been waiting for long.
+  void Complain();
 
  private:
   struct NodePart {
@@ -65,6 +66,7 @@ class Remote {
   void AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title,
                     uint64_t signature);
   bool NeedsMessages() const;
+  std::set<int64_t> Awaited();
   std::string Absence();
   std::string Aborted();
 
@@ -72,6 +74,7 @@ class Remote {
   const Team& team_;
   const Schedule& schedule_;
   const uint64_t occasion_;
+  const std::string title_;
   std::vector<std::unique_ptr<NodePart>> node_parts_;
   std::mutex handshake_mutex_;
   std::unique_ptr<Handshake> handshake_;  // null where the channel is open

@@ -92,9 +92,8 @@ bool SharedNodePhase::Advance() {
   if (stage_ == Stage::kPublish) {
     // The owner is one of them: its peers may be through before it has found them all.
     const auto readers = static_cast<int32_t>(setup_.members.size());
-    boards_[setup_.me] =
-        PublishBoard(setup_.shared->Of(setup_.members[setup_.me].process), setup_.key,
-                     setup_.signature, setup_.description, readers);
+    boards_[setup_.me] = PublishBoard(setup_.shared->Of(setup_.members[setup_.me].process),
+                                      setup_.key, setup_.signature, setup_.description, readers);
     if (!boards_[setup_.me]) return false;
     Prepare();
     stage_ = Stage::kMatch;
@@ -304,8 +303,7 @@ void SharedNodePhase::TakeGather(int64_t piece) {
       const char* slot = boards_[q].slot(piece) + d * piece_bytes_;
       outs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
         for (size_t i = 0; i < outs.size(); ++i) to[i] = outs[i].at(run);
-        CopyToMany(to.data(), static_cast<int>(to.size()), slot + offset, run.nbytes,
-                   false);
+        CopyToMany(to.data(), static_cast<int>(to.size()), slot + offset, run.nbytes, false);
       });
     }
   }

@@ -87,9 +87,7 @@ char* BoardRef::slot(int64_t piece) const {
   return segment_ + HeaderBytes() + slot * slot_bytes();
 }
 
-std::string BoardRef::Text() const {
-  return Read((*this)->description);
-}
+std::string BoardRef::Text() const { return Read((*this)->description); }
 
 BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
                       const std::string& description, int32_t readers) {
@@ -144,8 +142,9 @@ std::string Disagreement(int64_t process, const std::string& description, int64_
   const std::string both = "processes disagree: process " + std::to_string(process) + " is in " +
                            description + ", process " + std::to_string(other) + " in ";
   if (description == other_description) {
-    return both + "the same, but over other devices or in another order of them. All processes "
-                  "must build the same mesh.";
+    return both +
+           "the same, but over other devices or in another order of them. All processes "
+           "must build the same mesh.";
   }
   return both + other_description + ". All processes must run the same program on the same shapes.";
 }

@@ -74,7 +74,7 @@ void MpiTransport::PostReceives(const Message& message, const Sink& sink, Incomi
   *incoming = Incoming();
   incoming->round = message.round;
   sender_to_[static_cast<size_t>(message.receiver)].store(message.sender,
-                                                         std::memory_order_relaxed);
+                                                          std::memory_order_relaxed);
   for (size_t begin = 0; begin < sink.nbytes; begin += kSegmentBytes) {
     Segment segment;
     segment.begin = begin;

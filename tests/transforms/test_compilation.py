@@ -85,12 +85,11 @@ def test_persistent_cache(tmp_path: Path) -> None:
 
 def test_one_function_under_meshes_of_another_device_order() -> None:
     """The program may be shared, so the rank must come from the run."""
-    mapped = jax.jit(
-        jax.shard_map(
-            lambda x: pccl_jax.all_gather(x * 2, "x", tiled=True) + 10 * pccl_jax.psum(x, "x").sum(),
-            in_specs=P("x"), out_specs=P("x"), check_vma=False,
-        )
-    )  # fmt: skip
+
+    def program(x: Any) -> Any:
+        return pccl_jax.all_gather(x * 2, "x", tiled=True) + 10 * pccl_jax.psum(x, "x").sum()
+
+    mapped = jax.jit(jax.shard_map(program, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     x = np.arange(8.0)
     expected = np.tile(x * 2, 4) + 10 * x.sum()
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):

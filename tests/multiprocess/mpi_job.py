@@ -1,0 +1,167 @@
+"""Runs a case of this folder in several processes, under the MPI of this environment.
+
+Every process reports to a file of its own, line by line, so that what it has reported survives
+whatever happens to it, and output that mixes with that of others does not matter.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CASES = Path(__file__).parent / "cases"
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+REQUIRED = os.environ.get("PCCL_TEST_MPI") == "1"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What became of a launch: for each process its reports, in order."""
+
+    returncode: int
+    output: str
+    reports: tuple[tuple[dict[str, Any], ...], ...]
+
+    def outcomes(self, step: str) -> list[str]:
+        """By process: what the step came to, "ok" or an exception; "no report" if nothing."""
+        return [
+            next((r["outcome"] for r in reports if r["step"] == step), "no report")
+            for reports in self.reports
+        ]
+
+    def seconds(self, step: str) -> list[float]:
+        """By process that has reported it: how long the step took."""
+        return [r["seconds"] for reports in self.reports for r in reports if r["step"] == step]
+
+    def assert_ok(self, apart_from: Sequence[str] = ()) -> None:
+        """Every process has reported something, nothing but "ok", and all have ended well."""
+        bad = [
+            f"process {rank}: {report['step']}: {report['outcome']}"
+            for rank, reports in enumerate(self.reports)
+            for report in reports or [{"step": "-", "outcome": "no report"}]
+            if report["outcome"] != "ok" and report["step"] not in apart_from
+        ]
+        assert not bad, "\n".join([*bad, self.output])
+        assert self.returncode == 0, f"exit status {self.returncode}\n{self.output}"
+
+
+@functools.cache
+def is_open_mpi() -> bool:
+    """Whether the launcher is Open MPI's."""
+    done = subprocess.run(
+        [MPIEXEC, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    return "Open MPI" in done.stdout + done.stderr or "prte" in done.stdout
+
+
+def require_mpi() -> None:
+    """Skips the test where the environment has no MPI, or fails where it has to have one."""
+    if MPIEXEC.exists() and importlib.util.find_spec("mpi4py"):
+        return
+    reason = f"no mpi4py, or no mpiexec beside {sys.executable}: pip install 'pccl_jax[mpich]'"
+    if REQUIRED:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def launch(
+    case: str,
+    *args: str,
+    processes: int,
+    folder: Path,
+    devices: int = 1,
+    options: Sequence[str] = (),
+    timeout_s: float = 120,
+    **settings: str,
+) -> Job:
+    """Runs ``cases/<case>.py``; ``options`` go to mpiexec, ``settings`` to the environment."""
+    program = [CASES / f"{case}.py", *args]
+    return _run(
+        program, processes, folder, timeout_s, options, _environment(folder, devices) | settings
+    )
+
+
+def run_module(module: str, *args: str, processes: int, folder: Path) -> str:
+    """What ``mpiexec python -m module`` prints."""
+    job = _run(["-m", module, *args], processes, folder, 60, (), _environment(folder, 1))
+    assert job.returncode == 0, job.output
+    return job.output
+
+
+def _run(
+    program: Sequence[str | Path],
+    processes: int,
+    folder: Path,
+    timeout_s: float,
+    options: Sequence[str],
+    environment: dict[str, str],
+) -> Job:
+    require_mpi()
+    command = [MPIEXEC, *options, "-n", str(processes), sys.executable, *program]
+    with (folder / "output").open("w+") as output:
+        job = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            job.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            output.write(f"\nmpiexec was still running after {timeout_s} s\n")
+        finally:
+            _end(job, folder)
+    files = [folder / f"{rank}.jsonl" for rank in range(processes)]
+    return Job(job.returncode, (folder / "output").read_text(), tuple(map(_read, files)))
+
+
+def _environment(folder: Path, devices: int) -> dict[str, str]:
+    own = {
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_PLATFORMS": "cpu",
+        "PCCL_TEST_FOLDER": str(folder),
+        "PCCL_TIMEOUT_S": "60",
+        "PYTHONFAULTHANDLER": "1",
+    }
+    if is_open_mpi():
+        own |= {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        }
+    keep = {name: text for name, text in os.environ.items() if not name.startswith("PCCL_")}
+    return keep | own
+
+
+def _end(job: subprocess.Popen[bytes], folder: Path) -> None:
+    """Ends the launcher and every process of the job, wherever the launcher has put them."""
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    mark = f"PCCL_TEST_FOLDER={folder}\0".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended, or is not ours to look at
+
+
+def _read(path: Path) -> tuple[dict[str, Any], ...]:
+    if not path.exists():
+        return ()
+    lines = path.read_text().split("\n")
+    return tuple(json.loads(line) for line in lines[:-1])

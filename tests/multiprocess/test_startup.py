@@ -1,0 +1,80 @@
+"""Start-up, and the ways in which a program ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mpi_job import launch, run_module
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")}
+
+
+def test_alone_init_touches_nothing() -> None:
+    code = """
+        import sys, pccl_jax
+        pccl_jax.init(); pccl_jax.init()
+        from jax._src import xla_bridge
+        assert not xla_bridge.backends_are_initialized()
+        assert 'mpi4py' not in sys.modules
+    """
+    import textwrap
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("processes", "devices", "steps"),
+    [(3, 2, ["plain", "pending"]), (2, 1, ["distributed_first"]), (2, 1, ["unused"])],
+)
+def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) -> None:
+    before = shared_memory()
+    job = launch("startup", *steps, processes=processes, devices=devices, folder=tmp_path)
+    job.assert_ok()
+    assert shared_memory() <= before
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {
+            "no_mpi4py": "mpi4py is not installed",
+            "other_launcher": "two MPIs are mixed",
+            "different_settings": "PCCL_CHECK must be equal in all processes",
+            "device_first": "a device was used before pccl_jax.init()",
+        },
+        {"low_threads": "MPI_THREAD_MULTIPLE"},
+    ],
+)
+def test_init_refuses(expected: dict[str, str], tmp_path: Path) -> None:
+    job = launch("startup", *expected, processes=2, folder=tmp_path)
+    for step, text in expected.items():
+        for outcome in job.outcomes(step):
+            assert outcome.startswith("ConfigurationError"), job.output
+            assert text in outcome
+
+
+def test_when_one_process_raises_the_others_learn_why_and_all_end(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    job = launch("startup", "raises", processes=3, folder=tmp_path)
+    first, second, third = job.outcomes("raises")
+    assert second == "ok"
+    for outcome in (first, third):
+        assert "process 1 has left the program: LookupError: no such file" in outcome, job.output
+    assert job.returncode != 0
+    assert time.monotonic() - begin < 40
+
+
+def test_info_of_several_processes_is_one_report(tmp_path: Path) -> None:
+    report = json.loads(run_module("pccl_jax", "info", "--json", processes=2, folder=tmp_path))
+    assert report["processes"]["hosts"][0]["processes"] == 2
+    assert report["devices"]["processes"] == 2
