@@ -12,7 +12,6 @@
 #include "ffi/world.h"
 
 namespace pccl {
-namespace {
 
 double SecondsFrom(const char* variable, double otherwise) {
   const char* text = std::getenv(variable);
@@ -21,6 +20,8 @@ double SecondsFrom(const char* variable, double otherwise) {
   const double value = std::strtod(text, &end);
   return end != text && *end == '\0' && value > 0 ? value : otherwise;
 }
+
+namespace {
 
 // The call sites of one kin, and how many of them have been numbered.
 struct Namesakes {

@@ -9,13 +9,14 @@
 #include <exception>
 #include <thread>
 
+#include "ffi/call_site.h"
 #include "ffi/control.h"
 #include "ffi/world.h"
 
 namespace pccl {
 namespace {
 
-constexpr std::chrono::seconds kGrace{10};
+constexpr double kGrace_s = 10;
 
 std::atomic<bool> failed{false};
 
@@ -45,8 +46,9 @@ void Leave(const std::string& reason) {
   const bool well = reason.empty() && !failed.load(std::memory_order_relaxed);
   if (well && !SomebodyIsGone(*world)) return;
   if (!reason.empty()) Tell(*world, reason);
-  std::thread([] {
-    std::this_thread::sleep_for(kGrace);
+  const double grace_s = SecondsFrom("PCCL_EXIT_S", kGrace_s);
+  std::thread([grace_s] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(grace_s));
     std::fprintf(stderr,
                  "pccl_jax: the other processes do not end with this one; leaving without them, "
                  "with status 1.\n");

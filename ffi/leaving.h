@@ -15,7 +15,7 @@ void NoteFailure();
 //
 // With a reason the others are told, so that nobody waits for this process. With a reason, after
 // a failure, or where a process is gone, this one is ended with status 1 if it has not ended by
-// itself after a few seconds.
+// itself after PCCL_EXIT_S seconds (10).
 void Leave(const std::string& reason);
 
 }  // namespace pccl

@@ -7,13 +7,12 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: (number of processes, local rank) as the launchers name them: Open MPI, MPICH and Intel MPI
-#: (hydra), Slurm's srun.
-_VARIABLES = (
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_SIZE", "MPI_LOCALRANKID"),
-    ("SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
-)
+#: The number of processes as the launchers name it: Open MPI, MPICH and Intel MPI (and Slurm with
+#: --mpi=pmi2), Slurm's srun.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+#: The number of this process among those of its host, likewise.
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 #: Which card the common MPI transports use, set before MPI starts.
 _CARD_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "OMPI_MCA_btl_tcp_if_include")
@@ -30,10 +29,10 @@ class Launch:
 
 def find_launch(environ: MutableMapping[str, str]) -> Launch | None:
     """The launcher's word, or None where the process was started alone."""
-    for size, local_rank in _VARIABLES:
+    local_ranks = [int(environ[name]) for name in _LOCAL_RANKS if environ.get(name, "").isdigit()]
+    for size in _SIZES:
         if environ.get(size, "").isdigit():
-            local = environ.get(local_rank, "0")
-            return Launch(int(environ[size]), int(local) if local.isdigit() else 0, size)
+            return Launch(int(environ[size]), local_ranks[0] if local_ranks else 0, size)
     return None
 
 

@@ -175,7 +175,7 @@ def _join(mpi: Any, comm: Any, here: Any) -> World:
     names = {leaders.index(row[2]): row[3] for row in rows}
     cards = {leaders.index(row[2]): row[4] for row in rows}
     native = extension()
-    segments = _share_memory(comm, here, process) if here.Get_size() > 1 else {}
+    segments = _share_memory(comm, here, process)
     name = _attempt(
         comm,
         lambda: native.join_world(
@@ -207,6 +207,9 @@ def _share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
     text = os.environ.get("PCCL_SHM_MIB", str(_SHARED_MIB))
     if not text.isdigit() or int(text) < 1:
         raise ConfigurationError(f"PCCL_SHM_MIB={text!r} is not a positive number of MiB")
+    if here.Get_size() == 1:
+        _all_or_none(comm, None)  # as the other hosts do
+        return {}
     name = f"/pccl_jax-{os.getpid()}-{secrets.token_hex(8)}"
     mib, wrong = int(text), _create(name, int(text))
     # Containers often have 64 MiB of shared memory in all: make do with less, all alike.

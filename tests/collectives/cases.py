@@ -83,7 +83,8 @@ class Case:
             return named[self.op](x, axis_name) if self.op in named else None
         if self.op != "sum" or self.dtype == "bool":
             return None
-        return lax.psum_scatter(x, axis_name, scatter_dimension=self.axis, tiled=self.tiled)
+        dimension = self.axis % x.ndim  # which jax 0.10 wants not to be negative
+        return lax.psum_scatter(x, axis_name, scatter_dimension=dimension, tiled=self.tiled)
 
     def expected(self, inputs: np.ndarray) -> np.ndarray:
         """The results of all ranks, computed by numpy."""

@@ -55,7 +55,7 @@ def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> No
     assert_failed(job, "mesh", everybody, "all_gather", "another order", within_s=at_once)
     assert_failed(job, "skip", {0, 1}, CALL, "for process 2", within_s=in_time)
     assert_failed(job, "elsewhere", everybody, CALL, "float32[6]", "process 1", within_s=in_time)
-    # The one that was stopped learns of it when it goes on, 8 s later.
+    # The one that was stopped learns of it when it goes on, 7 s later.
     assert_failed(job, "stop", everybody, CALL, "for process 1, which is stopped", within_s=14)
     for step in ("good", "last_good", "usable"):
         assert job.outcomes(step) == ["ok"] * 3, job.output
@@ -74,6 +74,7 @@ def test_a_process_is_killed(moment: str, per_node: str, tmp_path: Path) -> None
         processes=3,
         folder=tmp_path,
         PCCL_TIMEOUT_S="30",
+        PCCL_EXIT_S="2",
         PCCL_RANKS_PER_NODE=per_node,
     )
     ended = job.outcomes("ended")

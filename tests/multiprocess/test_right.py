@@ -12,12 +12,12 @@ from mpi_job import launch
     ("processes", "devices", "per_node", "parts"),
     [
         (2, 1, None, "algorithms dtypes meshes dimensions gradients large"),
-        (2, 4, "2", "algorithms meshes gradients"),
+        (2, 4, "2", "algorithms gradients"),
         (3, 2, None, "algorithms meshes dimensions"),
-        (4, 1, "1", "algorithms dtypes meshes dimensions gradients"),
-        (4, 2, None, "meshes gradients"),
-        (4, 1, "3", "algorithms meshes"),
-        (8, 1, "2", "algorithms gradients"),
+        (4, 1, "1", "algorithms dtypes dimensions gradients"),
+        (4, 2, None, "small meshes gradients"),
+        (4, 1, "3", "small meshes"),
+        (8, 1, "2", "small gradients"),
         (16, 1, "4", "gradients"),
     ],
 )

@@ -97,7 +97,7 @@ def stop() -> None:
     function = call("stop")
     together()
     if RANK == 1:
-        waker = f"import os, time; time.sleep(8); os.kill({os.getpid()}, {int(signal.SIGCONT)})"
+        waker = f"import os, time; time.sleep(7); os.kill({os.getpid()}, {int(signal.SIGCONT)})"
         subprocess.Popen([sys.executable, "-S", "-c", waker])
         os.kill(os.getpid(), signal.SIGSTOP)
     jax.block_until_ready(function())

@@ -26,15 +26,20 @@ def mesh_of(*shape: int, order: np.ndarray | None = None, count: int | None = No
     )
 
 
-def algorithms() -> None:
+def algorithms(counts: tuple[int, ...] = (1, 13, 300_001)) -> None:
     """All of them, from one element to several pieces in shared memory and several messages."""
     over = Over(mesh_of(len(jax.devices())), "x")
     vendor = ["mpi"] if jax.local_device_count() == 1 else []
-    for count in (1, 13, 300_001):
+    for count in counts:
         rows = numbers(over.ranks, (count,), np.float32)
         names = (None, *OWN, *vendor)
         found = [check for name in names for check in checks(over, name, ["sum"])]
         run_checks(over, [(rows, found)], f"{count} elements")
+
+
+def small() -> None:
+    """All algorithms, one short vector."""
+    algorithms((13,))
 
 
 def dtypes() -> None:
