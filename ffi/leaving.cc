@@ -42,7 +42,7 @@ void NoteFailure() { failed.store(true, std::memory_order_relaxed); }
 
 void Leave(const std::string& reason) {
   const World* world = JoinedWorld();
-  if (world == nullptr) return;
+  if (world == nullptr || getpid() != world->pid) return;  // alone, or a fork of the program
   const bool well = reason.empty() && !failed.load(std::memory_order_relaxed);
   if (well && !SomebodyIsGone(*world)) return;
   if (!reason.empty()) Tell(*world, reason);

@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <memory>
 #include <utility>
 
@@ -50,6 +52,7 @@ std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector
                       std::map<int64_t, uint64_t> types, std::map<int64_t, uint64_t> ops) {
   auto world = std::make_unique<pccl::World>();
   world->process = process;
+  world->pid = getpid();
   world->host_of = std::move(host_of);
   world->mpi_rank = std::move(mpi_rank);
   world->mpi = pccl::MpiLibrary::Bind(mpi4py_file, any_source);

@@ -134,6 +134,8 @@ bool Remote::Ready(bool* any) {
   }
   if (NeedsMessages()) {
     transport_ = std::make_unique<MpiTransport>(world_, team_, channel_->first_tag);
+  } else {
+    ReleaseTags(channel_->first_tag);  // it stands for the agreement only
   }
   return true;
 }

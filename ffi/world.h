@@ -17,6 +17,7 @@ namespace pccl {
 // Processes are numbered as JAX numbers them (jax.process_index()).
 struct World {
   int64_t process = 0;
+  int64_t pid = 0;
   std::vector<int64_t> host_of;   // by process
   std::vector<int64_t> mpi_rank;  // by process, in `comm`
   std::unique_ptr<MpiLibrary> mpi;

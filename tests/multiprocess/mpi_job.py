@@ -82,7 +82,7 @@ def launch(
     folder: Path,
     devices: int = 1,
     options: Sequence[str] = (),
-    timeout_s: float = 120,
+    timeout_s: float = 270,
     **settings: str,
 ) -> Job:
     """Runs ``cases/<case>.py``; ``options`` go to mpiexec, ``settings`` to the environment."""
