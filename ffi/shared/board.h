@@ -9,7 +9,7 @@
 
 namespace pccl {
 
-constexpr size_t kBoards = 16;        // collectives in flight per process
+constexpr size_t kBoards = 32;        // collectives in flight per process
 constexpr size_t kSlots = 4;          // pieces in flight per collective
 constexpr size_t kDescription = 960;  // bytes of text
 
