@@ -20,38 +20,11 @@ namespace {
 constexpr size_t kBytesPerWorker = size_t{512} << 10;
 // Outputs beyond this leave the cache before anyone reads them.
 constexpr size_t kStreamBytes = size_t{16} << 20;
-using Clock = std::chrono::steady_clock;
-
-// What a worker does while there is nothing to do: a few rounds of pause, then it lets others
-// run, then it sleeps, so that the core is there for whoever it waits for.
-class Idleness {
- public:
-  void Reset() { rounds_ = 0; }
-  // Waits a little. Returns how long this has gone on, in seconds, or 0 where it does not know.
-  double Wait() {
-    if (rounds_ == 0) since_ = Clock::now();
-    if (++rounds_ < kPauses) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-      return 0;
-    }
-    const double waited = std::chrono::duration<double>(Clock::now() - since_).count();
-    if (waited < kYield_s) {
-      sched_yield();
-    } else {
-      const timespec nap{0, 50'000};
-      nanosleep(&nap, nullptr);
-    }
-    return waited;
-  }
-
- private:
-  static constexpr int kPauses = 64;
-  static constexpr double kYield_s = 2e-3;
-  int rounds_ = 0;
-  Clock::time_point since_;
-};
+// How often a worker with nothing to do looks again at once, how long it then only lets others
+// run, and how long it sleeps after that, so that the core is there for whoever it waits for.
+constexpr int kPauses = 64;
+constexpr double kYield_s = 2e-3;
+constexpr timespec kNap{0, 50'000};
 
 Layout MakeLayout(const CallSite& site, const Geometry& geometry, DType dtype, int64_t group) {
   Layout layout;
@@ -136,25 +109,46 @@ void Execution::Fail(const std::string& error) {
   failed_.store(true, std::memory_order_release);
 }
 
-Execution::Outcome Execution::Work(int worker, double budget_s) {
+Execution::Outcome Execution::Work(int worker, const Leave& leave) {
   const size_t n = mine_.size();
   const size_t start = static_cast<size_t>(worker) * n / static_cast<size_t>(useful_workers());
-  Idleness idle;
-  bool warned = false;
+  int pauses = 0;
   while (!complete()) {
     if (failed_.load(std::memory_order_acquire)) return Outcome::kFailed;
     bool any = false;
     for (size_t i = 0; i < n; ++i) any |= Advance(static_cast<size_t>(mine_[(start + i) % n]));
     if (any) {
-      idle.Reset();
+      idle_since_.store(0, std::memory_order_relaxed);
+      pauses = 0;
       continue;
     }
-    const double waited = idle.Wait();
+    const double waited = Pause(&pauses);
     if (!remote_ || waited == 0) continue;
-    if (waited > budget_s) return Outcome::kOutOfTime;
-    CheckOnOthers(waited, &warned);
+    CheckOnOthers(waited);
+    if (leave(waited)) return Outcome::kWaits;
   }
   return Confirm() ? Outcome::kComplete : Outcome::kFailed;
+}
+
+// Waits a little. Returns how long there has been nothing to do, in seconds, or 0 for less than a
+// worker cares to look at the clock for.
+double Execution::Pause(int* pauses) {
+  if (++*pauses < kPauses) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+    return 0;
+  }
+  const Clock::rep now = Clock::now().time_since_epoch().count();
+  Clock::rep since = 0;
+  if (idle_since_.compare_exchange_strong(since, now, std::memory_order_relaxed)) since = now;
+  const double waited = std::chrono::duration<double>(Clock::duration(now - since)).count();
+  if (waited < kYield_s) {
+    sched_yield();
+  } else {
+    nanosleep(&kNap, nullptr);
+  }
+  return std::max(waited, 1e-9);
 }
 
 bool Execution::Confirm() {
@@ -170,7 +164,7 @@ bool Execution::Confirm() {
 }
 
 // Called by a worker that has had nothing to do for `waited` seconds.
-void Execution::CheckOnOthers(double waited, bool* warned) {
+void Execution::CheckOnOthers(double waited) {
   try {
     const std::string trouble = remote_->Trouble();
     if (!trouble.empty()) {
@@ -178,13 +172,13 @@ void Execution::CheckOnOthers(double waited, bool* warned) {
       return Fail(titled ? trouble : title_ + ": " + trouble + ".");
     }
     const bool give_up = waited >= patience_.timeout.count();
-    if (!give_up && (*warned || waited < patience_.warn.count())) return;
+    if (!give_up && waited < patience_.warn.count()) return;
+    if (warned_.exchange(true) && !give_up) return;
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.3g s", waited);
     const std::string waits = std::string(" has waited ") + seconds + " " + WaitingFor();
     const std::string text =
         title_ + ": process " + std::to_string(JoinedWorld()->process) + waits + ".";
-    *warned = true;
     if (!give_up) {
       remote_->Complain();
       std::fprintf(stderr, "pccl_jax: %s Still waiting (until PCCL_TIMEOUT_S).\n", text.c_str());

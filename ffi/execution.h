@@ -4,8 +4,10 @@
 #define PCCL_FFI_EXECUTION_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +29,8 @@ namespace pccl {
 // polling, with an end: the site's patience.
 class Execution {
  public:
+  using Clock = std::chrono::steady_clock;
+
   struct Setup {
     const CallSite* site;
     Geometry geometry;
@@ -40,12 +44,15 @@ class Execution {
   // The site and the buffers must outlive the execution.
   explicit Execution(const Setup& setup);
 
-  enum class Outcome { kComplete, kFailed, kOutOfTime };
+  enum class Outcome { kComplete, kFailed, kWaits };
 
-  // Advances ranks until the whole collective is complete or has failed, or until it has waited
-  // for other processes for `budget_s` seconds in all. Safe from many threads at once. After a
-  // failure buffers may be in use until every worker has returned.
-  Outcome Work(int worker, double budget_s);
+  // Whether to leave an execution that has waited for other processes for so many seconds.
+  using Leave = std::function<bool(double waited_s)>;
+
+  // Advances ranks until the whole collective is complete or has failed, or until it waits for
+  // other processes and `leave` says so. Safe from many threads at once. After a failure buffers
+  // may be in use until every worker has returned.
+  Outcome Work(int worker, const Leave& leave);
   bool complete() const { return finished_.load(std::memory_order_acquire) == mine_.size(); }
   // What went wrong, or "". To be called after Work has returned.
   std::string error() const;
@@ -66,8 +73,9 @@ class Execution {
   void Finish(size_t rank);
   void Fail(const std::string& error);
   std::string WaitingFor();
-  void CheckOnOthers(double waited, bool* warned);
+  void CheckOnOthers(double waited);
   bool Confirm();
+  double Pause(int* pauses);
 
   const Schedule& schedule_;
   const Team& team_;
@@ -83,6 +91,8 @@ class Execution {
   std::vector<std::unique_ptr<NodePhase>> node_phases_;  // [intra phase][node]; may hold nulls
   std::atomic<size_t> finished_{0};
   std::atomic<bool> failed_{false};
+  std::atomic<Clock::rep> idle_since_{0};  // when a worker first found nothing to do; 0: they do
+  std::atomic<bool> warned_{false};
   mutable std::mutex error_mutex_;
   std::string error_;
 };

@@ -19,7 +19,6 @@ namespace {
 // How long a thread of XLA's may poll for other processes before the pool takes over: longer than
 // a small collective takes, so that it need not change threads.
 constexpr double kInlineBudget_s = 200e-6;
-constexpr double kNoLimit = 1e30;
 
 std::string Seconds(double s) {
   char text[32];
@@ -86,27 +85,30 @@ void Meeting::Start(Lock& lock) {
   state_ = State::kRunning;
   const int workers = execution_->useful_workers();
   for (int worker = 1; worker < workers; ++worker) WorkInPool(worker);
-  Work(lock, 0, kInlineBudget_s);
+  Work(lock, 0, [](double waited_s) { return waited_s > kInlineBudget_s; });
 }
 
+// Whoever has waited in vain goes to the end of the queue: any number of collectives that wait share
+// few threads.
 void Meeting::WorkInPool(int worker) {
   RunInPool([self = shared_from_this(), worker] {
     Lock lock(self->mutex_);
-    if (self->state_ == State::kRunning) self->Work(lock, worker, kNoLimit);
+    const auto leave = [](double) { return PoolHasTasks(); };
+    if (self->state_ == State::kRunning) self->Work(lock, worker, leave);
   });
 }
 
 // The last worker out of an execution that has failed may say so: until then its buffers are in
 // use.
-void Meeting::Work(Lock& lock, int worker, double budget_s) {
+void Meeting::Work(Lock& lock, int worker, const Execution::Leave& leave) {
   ++working_;
   lock.unlock();
-  const Execution::Outcome outcome = execution_->Work(worker, budget_s);
+  const Execution::Outcome outcome = execution_->Work(worker, leave);
   lock.lock();
   --working_;
   if (state_ == State::kOver) return;
   if (outcome == Execution::Outcome::kComplete) return End(lock, "");
-  if (outcome == Execution::Outcome::kOutOfTime) return WorkInPool(worker);
+  if (outcome == Execution::Outcome::kWaits) return WorkInPool(worker);
   if (working_ > 0) return;
   execution_->Abandon();
   End(lock, execution_->error());

@@ -52,7 +52,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
 
   std::string Mismatch(const Arrival& arrival) const;
   void Start(Lock& lock);
-  void Work(Lock& lock, int worker, double budget_s);
+  void Work(Lock& lock, int worker, const Execution::Leave& leave);
   void WorkInPool(int worker);
   void End(Lock& lock, const std::string& error);
   std::string Title() const;

@@ -36,6 +36,11 @@ class Pool {
     }
   }
 
+  bool HasTasks() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !tasks_.empty();
+  }
+
   Pool() {
     std::thread([this] { Watch(); }).detach();
   }
@@ -86,11 +91,15 @@ class Pool {
   bool watching_ = false;
 };
 
+Pool& ThePool() {
+  static Pool* pool = new Pool;  // never destroyed: its threads never end
+  return *pool;
+}
+
 }  // namespace
 
-void RunInPool(std::function<void()> task) {
-  static Pool* pool = new Pool;  // never destroyed: its threads never end
-  pool->Run(std::move(task));
-}
+void RunInPool(std::function<void()> task) { ThePool().Run(std::move(task)); }
+
+bool PoolHasTasks() { return ThePool().HasTasks(); }
 
 }  // namespace pccl

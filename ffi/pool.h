@@ -10,6 +10,8 @@ namespace pccl {
 // cores, and on one more whenever none of them has moved on for a millisecond. Tasks must not
 // throw. Thread safe. The threads live as long as the process.
 void RunInPool(std::function<void()> task);
+// Whether a task waits for a thread: then one that can go on later should make room.
+bool PoolHasTasks();
 
 }  // namespace pccl
 

@@ -1,6 +1,7 @@
 #include "ffi/shared_node_phase.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kernels/copy.h"
@@ -17,7 +18,13 @@ constexpr size_t kLine = 64;
 SharedNodePhase::SharedNodePhase(Setup setup)
     : setup_(std::move(setup)),
       collective_(setup_.phase->collective),
-      boards_(setup_.members.size()) {}
+      boards_(setup_.members.size()),
+      order_(setup_.members.size()) {
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  std::sort(order_.begin(), order_.end(), [this](size_t a, size_t b) {
+    return setup_.members[a].process < setup_.members[b].process;
+  });
+}
 
 // The bytes of the chunks that rank `owner` of the node is responsible for, in `holder`'s
 // memory: where they are now, or where the phase leaves them.
@@ -89,24 +96,48 @@ void SharedNodePhase::Prepare() {
 
 bool SharedNodePhase::Advance() {
   wanted_ = true;
-  if (stage_ == Stage::kPublish) {
-    // The owner is one of them: its peers may be through before it has found them all.
-    const auto readers = static_cast<int32_t>(setup_.members.size());
-    boards_[setup_.me] = PublishBoard(setup_.shared->Of(setup_.members[setup_.me].process),
-                                      setup_.key, setup_.signature, setup_.description, readers);
-    if (!boards_[setup_.me]) return false;
-    Prepare();
-    stage_ = Stage::kMatch;
-  }
-  if (stage_ == Stage::kFailed || stage_ == Stage::kComplete) return false;
   bool any = false;
-  if (filled_ < std::min<int64_t>(pieces_, kSlots) && stage_ == Stage::kMatch) {
-    // The first pieces need nobody: stage them before looking for the others.
-    while (filled_ < std::min<int64_t>(pieces_, kSlots)) Fill(filled_);
+  if (stage_ == Stage::kPublish) {
+    if (!Publish()) return false;
+    StageAhead();
     any = true;
   }
   if (stage_ == Stage::kMatch && !Match()) return any || CheckPeers();
-  return Move() || any;
+  if (stage_ == Stage::kAcquire && !Acquire()) return any || CheckPeers();
+  return stage_ == Stage::kMove && (Move() || any);
+}
+
+bool SharedNodePhase::Publish() {
+  // The owner is one of them: its peers may be through before it has found them all.
+  const auto readers = static_cast<int32_t>(setup_.members.size());
+  boards_[setup_.me] = PublishBoard(setup_.shared->Of(setup_.members[setup_.me].process),
+                                    setup_.key, setup_.signature, setup_.description, readers);
+  if (!boards_[setup_.me]) return false;
+  Prepare();
+  stage_ = Stage::kMatch;
+  return true;
+}
+
+// The first pieces need nobody: stages them before it looks for the others, where slots are free.
+void SharedNodePhase::StageAhead() {
+  const BoardRef& own = boards_[setup_.me];
+  if (!TakeSet(own, false)) return;
+  while (filled_ < std::min<int64_t>(pieces_, kSlots)) Fill(filled_);
+  SayStaged(own);
+}
+
+// Lets every process hold a set of slots, in ascending order. Returns whether all do.
+bool SharedNodePhase::Acquire() {
+  for (const size_t q : order_) {
+    if (boards_[q].Secure()) continue;
+    if (q != setup_.me) return false;
+    // What was staged ahead has been taken away, if anything was.
+    filled_ = 0;
+    boards_[q]->filled.store(0, std::memory_order_release);
+    if (!TakeSet(boards_[q], true)) return false;
+  }
+  stage_ = Stage::kMove;
+  return true;
 }
 
 bool SharedNodePhase::Match() {
@@ -125,7 +156,7 @@ bool SharedNodePhase::Match() {
       return false;
     }
   }
-  if (all) stage_ = Stage::kMove;
+  if (all) stage_ = Stage::kAcquire;
   return all;
 }
 
@@ -361,10 +392,11 @@ void SharedNodePhase::Abandon(const std::string& error) {
 std::vector<int64_t> SharedNodePhase::Awaited() const {
   std::vector<int64_t> awaited;
   for (size_t q = 0; q < boards_.size() && boards_[setup_.me]; ++q) {
+    const BoardRef& board = boards_[q];
     const bool behind =
-        !boards_[q] || (stage_ == Stage::kMove && q != setup_.me &&
-                        (boards_[q]->filled < pieces_ || boards_[q]->copied < taken_));
-    if (behind) awaited.push_back(setup_.members[q].process);
+        !board || (stage_ == Stage::kAcquire && board.hold() != Hold::kHeld) ||
+        (stage_ == Stage::kMove && (board->filled < pieces_ || board->copied < taken_));
+    if (behind && q != setup_.me) awaited.push_back(setup_.members[q].process);
   }
   return awaited;
 }

@@ -59,12 +59,16 @@ class SharedNodePhase {
   bool LacksBoard() const { return stage_ == Stage::kPublish && wanted_; }
 
  private:
-  enum class Stage { kPublish, kMatch, kMove, kComplete, kFailed };
+  // kMatch: until every process has published its board; kAcquire: until each holds slots.
+  enum class Stage { kPublish, kMatch, kAcquire, kMove, kComplete, kFailed };
 
   void Prepare();
   void PrepareGather();
   void PrepareScatter();
+  bool Publish();
+  void StageAhead();
   bool Match();
+  bool Acquire();
   bool Move();
   void Fill(int64_t piece);
   void Reduce(int64_t piece);
@@ -91,6 +95,7 @@ class SharedNodePhase {
   bool wanted_ = false;  // whether Advance has been called
   std::string error_;
   std::vector<BoardRef> boards_;  // by member
+  std::vector<size_t> order_;     // indices of members, by process
   size_t piece_bytes_ = 0;        // of a stream
   int64_t pieces_ = 0;
   bool everybody_reduces_ = false;

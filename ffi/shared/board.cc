@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <vector>
 
 namespace pccl {
 namespace {
@@ -57,63 +59,157 @@ ProcessStatus StatusOf(int64_t pid) {
   return status;
 }
 
-bool IsFree(Board& board) {
-  if (board.key.load(std::memory_order_relaxed) == 0) return true;
-  if (board.readers_left.load(std::memory_order_acquire) > 0) return false;
-  board.key.store(0, std::memory_order_release);
-  return true;
+SegmentHeader* Header(char* segment) { return reinterpret_cast<SegmentHeader*>(segment); }
+
+size_t PlaceOf(uint64_t key) { return static_cast<size_t>(key % kBoards); }
+
+uint32_t Word(size_t set, Hold hold) {
+  return static_cast<uint32_t>(set) << 2 | static_cast<uint32_t>(hold);
+}
+
+// The boards and sets of this process's own segment that are in use.
+class Ledger {
+ public:
+  // The index of a free board for `key`, or kBoards.
+  size_t TakeBoard(SegmentHeader* header, uint64_t key) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Reclaim(header);
+    for (size_t away = 0; away < kBoards && boards_.size() < kBoards; ++away) {
+      const size_t index = (PlaceOf(key) + away) % kBoards;
+      if (header->keys[index].load(std::memory_order_relaxed) != 0) continue;
+      if (std::find(boards_.begin(), boards_.end(), index) != boards_.end()) continue;
+      boards_.push_back(index);
+      if (away > header->reach.load(std::memory_order_relaxed)) {
+        header->reach.store(away, std::memory_order_release);
+      }
+      return index;
+    }
+    return kBoards;
+  }
+
+  // Stores the number of a set, for board `index`, into its `hold`.
+  bool TakeSet(SegmentHeader* header, size_t index, Hold hold, bool take_away) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t set = FreeSet();
+    if (set == kSets) {
+      Reclaim(header);
+      set = FreeSet();
+    }
+    for (size_t s = 0; set == kSets && take_away && s < kSets; ++s) {
+      uint32_t staged = Word(s, Hold::kStaged);
+      if (header->boards[owners_[s]].hold.compare_exchange_strong(
+              staged, Word(0, Hold::kNone), std::memory_order_acq_rel)) {
+        set = s;
+      }
+    }
+    if (set == kSets) return false;
+    owners_[set] = index;
+    header->boards[index].hold.store(Word(set, hold), std::memory_order_release);
+    return true;
+  }
+
+ private:
+  Ledger() { owners_.fill(kBoards); }
+  friend Ledger& TheLedger();
+
+  size_t FreeSet() const {
+    return static_cast<size_t>(std::find(owners_.begin(), owners_.end(), kBoards) -
+                               owners_.begin());
+  }
+
+  // Frees what nobody looks at any more.
+  void Reclaim(SegmentHeader* header) {
+    const auto over = [&](size_t index) {
+      if (header->boards[index].readers_left.load(std::memory_order_acquire) > 0) return false;
+      for (size_t& owner : owners_) owner = owner == index ? kBoards : owner;
+      header->keys[index].store(0, std::memory_order_release);
+      return true;
+    };
+    boards_.erase(std::remove_if(boards_.begin(), boards_.end(), over), boards_.end());
+  }
+
+  std::mutex mutex_;
+  std::vector<size_t> boards_;        // in use
+  std::array<size_t, kSets> owners_;  // by set: the board that has it, or kBoards
+};
+
+Ledger& TheLedger() {
+  static Ledger* ledger = new Ledger;  // never destroyed: threads may outlive us
+  return *ledger;
 }
 
 }  // namespace
 
 size_t SlotBytes(size_t nbytes) {
   constexpr size_t kPage = 4096;
-  const size_t slot = nbytes / (kBoards * kSlots) / kPage * kPage;
+  const size_t slot = nbytes / (kSets * kSlots) / kPage * kPage;
   return slot < kPage ? kPage : slot;
 }
 
-size_t SegmentBytes(size_t slot_bytes) { return HeaderBytes() + kBoards * kSlots * slot_bytes; }
+size_t SegmentBytes(size_t slot_bytes) { return HeaderBytes() + kSets * kSlots * slot_bytes; }
 
 void FormatSegment(char* segment, size_t slot_bytes) {
   auto* header = new (segment) SegmentHeader();
   header->pid = getpid();
   header->start_time = StatusOf(header->pid).start_time;
   header->slot_bytes = slot_bytes;
-  for (Board& board : header->boards) board.key.store(0, std::memory_order_relaxed);
 }
 
 char* BoardRef::slot(int64_t piece) const {
-  const size_t slot = index_ * kSlots + static_cast<size_t>(piece) % kSlots;
-  return segment_ + HeaderBytes() + slot * slot_bytes();
+  const size_t set = (*this)->hold.load(std::memory_order_relaxed) >> 2;
+  return segment_ + HeaderBytes() +
+         (set * kSlots + static_cast<size_t>(piece) % kSlots) * slot_bytes();
+}
+
+bool BoardRef::Secure() const {
+  std::atomic<uint32_t>& word = (*this)->hold;
+  uint32_t seen = word.load(std::memory_order_acquire);
+  while (static_cast<Hold>(seen & 3) == Hold::kStaged) {
+    if (word.compare_exchange_weak(seen, Word(seen >> 2, Hold::kHeld), std::memory_order_acq_rel)) {
+      return true;
+    }
+  }
+  return static_cast<Hold>(seen & 3) == Hold::kHeld;
 }
 
 std::string BoardRef::Text() const { return Read((*this)->description); }
 
 BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
                       const std::string& description, int32_t readers) {
-  static std::mutex mutex;
-  std::lock_guard<std::mutex> lock(mutex);
-  auto* header = reinterpret_cast<SegmentHeader*>(own_segment);
-  for (size_t i = 0; i < kBoards; ++i) {
-    Board& board = header->boards[i];
-    if (!IsFree(board)) continue;
-    board.signature = signature;
-    Write(board.description, description);
-    board.filled.store(0, std::memory_order_relaxed);
-    board.reduced.store(0, std::memory_order_relaxed);
-    board.copied.store(0, std::memory_order_relaxed);
-    board.outcome.store(kOpen, std::memory_order_relaxed);
-    board.readers_left.store(readers, std::memory_order_relaxed);
-    board.key.store(key, std::memory_order_release);
-    return BoardRef(own_segment, i);
-  }
-  return {};
+  SegmentHeader* header = Header(own_segment);
+  const size_t index = TheLedger().TakeBoard(header, key);
+  if (index == kBoards) return {};
+  Board& board = header->boards[index];
+  board.signature = signature;
+  Write(board.description, description);
+  board.filled.store(0, std::memory_order_relaxed);
+  board.reduced.store(0, std::memory_order_relaxed);
+  board.copied.store(0, std::memory_order_relaxed);
+  board.hold.store(Word(0, Hold::kNone), std::memory_order_relaxed);
+  board.outcome.store(kOpen, std::memory_order_relaxed);
+  board.readers_left.store(readers, std::memory_order_relaxed);
+  header->keys[index].store(key, std::memory_order_release);
+  return BoardRef(own_segment, index);
+}
+
+bool TakeSet(const BoardRef& own, bool entitled) {
+  return TheLedger().TakeSet(own.header(), own.index(), entitled ? Hold::kHeld : Hold::kFilling,
+                             entitled);
+}
+
+void SayStaged(const BoardRef& own) {
+  const uint32_t set = own->hold.load(std::memory_order_relaxed) >> 2;
+  own->hold.store(Word(set, Hold::kStaged), std::memory_order_release);
 }
 
 BoardRef FindBoard(char* segment, uint64_t key) {
-  auto* header = reinterpret_cast<SegmentHeader*>(segment);
-  for (size_t i = 0; i < kBoards; ++i) {
-    if (header->boards[i].key.load(std::memory_order_acquire) == key) return BoardRef(segment, i);
+  SegmentHeader* header = Header(segment);
+  const uint64_t reach = header->reach.load(std::memory_order_acquire);
+  for (uint64_t away = 0; away <= reach; ++away) {
+    const size_t index = (PlaceOf(key) + away) % kBoards;
+    if (header->keys[index].load(std::memory_order_acquire) == key) {
+      return BoardRef(segment, index);
+    }
   }
   return {};
 }
@@ -124,11 +220,11 @@ void FailBoard(const BoardRef& own, const std::string& error) {
 }
 
 std::string PublishedTexts(char* segment) {
-  auto* header = reinterpret_cast<SegmentHeader*>(segment);
+  SegmentHeader* header = Header(segment);
   std::string texts;
   for (size_t i = 0; i < kBoards; ++i) {
     const BoardRef board(segment, i);
-    const bool waiting = header->boards[i].key.load(std::memory_order_acquire) != 0 &&
+    const bool waiting = header->keys[i].load(std::memory_order_acquire) != 0 &&
                          board->outcome.load(std::memory_order_acquire) == kOpen;
     if (waiting) {
       texts += (texts.empty() ? "" : "; ") + board.Text();
@@ -150,13 +246,13 @@ std::string Disagreement(int64_t process, const std::string& description, int64_
 }
 
 void SayFarewell(char* own_segment, const std::string& reason) {
-  auto* header = reinterpret_cast<SegmentHeader*>(own_segment);
+  SegmentHeader* header = Header(own_segment);
   Write(header->farewell, reason);
   header->leaving.store(true, std::memory_order_release);
 }
 
 Health HealthOf(char* segment, bool watched) {
-  const auto* header = reinterpret_cast<SegmentHeader*>(segment);
+  const SegmentHeader* header = Header(segment);
   if (header->leaving.load(std::memory_order_acquire)) {
     return {true, "has left the program: " + Read(header->farewell)};
   }
@@ -169,7 +265,7 @@ Health HealthOf(char* segment, bool watched) {
 }
 
 bool Visible(char* segment) {
-  const auto* header = reinterpret_cast<SegmentHeader*>(segment);
+  const SegmentHeader* header = Header(segment);
   return header->start_time != 0 && StatusOf(header->pid).start_time == header->start_time;
 }
 

