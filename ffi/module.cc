@@ -40,8 +40,8 @@ pccl::Segment& OwnSegment() {
 }
 
 void CreateSegment(const std::string& name, size_t nbytes) {
-  OwnSegment() = pccl::Segment::Create(name, pccl::SegmentBytes(pccl::SlotBytes(nbytes)));
-  pccl::FormatSegment(OwnSegment().data(), pccl::SlotBytes(nbytes));
+  OwnSegment() = pccl::Segment::Create(name, pccl::SegmentBytes(nbytes));
+  pccl::FormatSegment(OwnSegment().data(), nbytes);
 }
 
 std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector<int64_t> mpi_rank,

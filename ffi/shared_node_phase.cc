@@ -384,7 +384,10 @@ void SharedNodePhase::Abandon(const std::string& error) {
   stage_ = Stage::kFailed;
   for (size_t q = 0; q < boards_.size(); ++q) {
     if (!boards_[q]) continue;
-    if (q == setup_.me) FailBoard(boards_[q], error);
+    if (q == setup_.me) {
+      FailBoard(boards_[q], error);
+      DropStaged(boards_[q]);
+    }
     ReleaseBoard(boards_[q]);
   }
 }

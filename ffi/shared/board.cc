@@ -59,6 +59,17 @@ ProcessStatus StatusOf(int64_t pid) {
   return status;
 }
 
+// Few sets rather than small slots: a piece should be worth the waiting that comes with it.
+size_t Sets(size_t data_bytes) {
+  constexpr size_t kWanted = size_t{512} << 10;
+  return std::clamp(data_bytes / (kSlots * kWanted), size_t{1}, kMostSets);
+}
+
+size_t SlotBytes(size_t data_bytes) {
+  constexpr size_t kPage = 4096;
+  return std::max(kPage, data_bytes / (Sets(data_bytes) * kSlots) / kPage * kPage);
+}
+
 SegmentHeader* Header(char* segment) { return reinterpret_cast<SegmentHeader*>(segment); }
 
 size_t PlaceOf(uint64_t key) { return static_cast<size_t>(key % kBoards); }
@@ -70,8 +81,8 @@ uint32_t Word(size_t set, Hold hold) {
 // The boards and sets of this process's own segment that are in use.
 class Ledger {
  public:
-  // The index of a free board for `key`, or kBoards.
-  size_t TakeBoard(SegmentHeader* header, uint64_t key) {
+  // The index of a free board for `key`, or kBoards. It counts as in use from here on.
+  size_t TakeBoard(SegmentHeader* header, uint64_t key, int32_t readers) {
     std::lock_guard<std::mutex> lock(mutex_);
     Reclaim(header);
     for (size_t away = 0; away < kBoards && boards_.size() < kBoards; ++away) {
@@ -79,6 +90,7 @@ class Ledger {
       if (header->keys[index].load(std::memory_order_relaxed) != 0) continue;
       if (std::find(boards_.begin(), boards_.end(), index) != boards_.end()) continue;
       boards_.push_back(index);
+      header->boards[index].readers_left.store(readers, std::memory_order_relaxed);
       if (away > header->reach.load(std::memory_order_relaxed)) {
         header->reach.store(away, std::memory_order_release);
       }
@@ -90,31 +102,40 @@ class Ledger {
   // Stores the number of a set, for board `index`, into its `hold`.
   bool TakeSet(SegmentHeader* header, size_t index, Hold hold, bool take_away) {
     std::lock_guard<std::mutex> lock(mutex_);
-    size_t set = FreeSet();
-    if (set == kSets) {
+    size_t set = FreeSet(header);
+    if (set == header->sets) {
       Reclaim(header);
-      set = FreeSet();
+      set = FreeSet(header);
     }
-    for (size_t s = 0; set == kSets && take_away && s < kSets; ++s) {
-      uint32_t staged = Word(s, Hold::kStaged);
-      if (header->boards[owners_[s]].hold.compare_exchange_strong(
-              staged, Word(0, Hold::kNone), std::memory_order_acq_rel)) {
-        set = s;
-      }
+    for (size_t s = 0; set == header->sets && take_away && s < header->sets; ++s) {
+      if (TakeAway(&header->boards[owners_[s]], s)) set = s;
     }
-    if (set == kSets) return false;
+    if (set == header->sets) return false;
     owners_[set] = index;
     header->boards[index].hold.store(Word(set, hold), std::memory_order_release);
     return true;
+  }
+
+  void DropStaged(SegmentHeader* header, size_t index) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t set = 0; set < header->sets; ++set) {
+      if (owners_[set] == index && TakeAway(&header->boards[index], set)) owners_[set] = kBoards;
+    }
   }
 
  private:
   Ledger() { owners_.fill(kBoards); }
   friend Ledger& TheLedger();
 
-  size_t FreeSet() const {
-    return static_cast<size_t>(std::find(owners_.begin(), owners_.end(), kBoards) -
-                               owners_.begin());
+  static bool TakeAway(Board* board, size_t set) {
+    uint32_t staged = Word(set, Hold::kStaged);
+    return board->hold.compare_exchange_strong(staged, Word(0, Hold::kNone),
+                                               std::memory_order_acq_rel);
+  }
+
+  size_t FreeSet(const SegmentHeader* header) const {
+    const auto end = owners_.begin() + static_cast<std::ptrdiff_t>(header->sets);
+    return static_cast<size_t>(std::find(owners_.begin(), end, kBoards) - owners_.begin());
   }
 
   // Frees what nobody looks at any more.
@@ -130,7 +151,7 @@ class Ledger {
 
   std::mutex mutex_;
   std::vector<size_t> boards_;        // in use
-  std::array<size_t, kSets> owners_;  // by set: the board that has it, or kBoards
+  std::array<size_t, kMostSets> owners_;  // by set: the board that has it, or kBoards
 };
 
 Ledger& TheLedger() {
@@ -140,19 +161,16 @@ Ledger& TheLedger() {
 
 }  // namespace
 
-size_t SlotBytes(size_t nbytes) {
-  constexpr size_t kPage = 4096;
-  const size_t slot = nbytes / (kSets * kSlots) / kPage * kPage;
-  return slot < kPage ? kPage : slot;
+size_t SegmentBytes(size_t data_bytes) {
+  return HeaderBytes() + Sets(data_bytes) * kSlots * SlotBytes(data_bytes);
 }
 
-size_t SegmentBytes(size_t slot_bytes) { return HeaderBytes() + kSets * kSlots * slot_bytes; }
-
-void FormatSegment(char* segment, size_t slot_bytes) {
+void FormatSegment(char* segment, size_t data_bytes) {
   auto* header = new (segment) SegmentHeader();
   header->pid = getpid();
   header->start_time = StatusOf(header->pid).start_time;
-  header->slot_bytes = slot_bytes;
+  header->sets = Sets(data_bytes);
+  header->slot_bytes = SlotBytes(data_bytes);
 }
 
 char* BoardRef::slot(int64_t piece) const {
@@ -177,7 +195,7 @@ std::string BoardRef::Text() const { return Read((*this)->description); }
 BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
                       const std::string& description, int32_t readers) {
   SegmentHeader* header = Header(own_segment);
-  const size_t index = TheLedger().TakeBoard(header, key);
+  const size_t index = TheLedger().TakeBoard(header, key, readers);
   if (index == kBoards) return {};
   Board& board = header->boards[index];
   board.signature = signature;
@@ -187,7 +205,6 @@ BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
   board.copied.store(0, std::memory_order_relaxed);
   board.hold.store(Word(0, Hold::kNone), std::memory_order_relaxed);
   board.outcome.store(kOpen, std::memory_order_relaxed);
-  board.readers_left.store(readers, std::memory_order_relaxed);
   header->keys[index].store(key, std::memory_order_release);
   return BoardRef(own_segment, index);
 }
@@ -196,6 +213,8 @@ bool TakeSet(const BoardRef& own, bool entitled) {
   return TheLedger().TakeSet(own.header(), own.index(), entitled ? Hold::kHeld : Hold::kFilling,
                              entitled);
 }
+
+void DropStaged(const BoardRef& own) { TheLedger().DropStaged(own.header(), own.index()); }
 
 void SayStaged(const BoardRef& own) {
   const uint32_t set = own->hold.load(std::memory_order_relaxed) >> 2;

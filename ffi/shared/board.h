@@ -10,7 +10,7 @@
 namespace pccl {
 
 constexpr size_t kBoards = 1024;      // collectives in flight per process
-constexpr size_t kSets = 16;          // of them, those that have data in shared memory
+constexpr size_t kMostSets = 16;      // of them, at most, those that have data in shared memory
 constexpr size_t kSlots = 4;          // slots of a set: pieces in flight per collective
 constexpr size_t kDescription = 960;  // bytes of text
 
@@ -41,10 +41,11 @@ struct alignas(64) Board {
 
 enum : int32_t { kOpen = 0, kDone = 1, kFailed = 2 };
 
-// What a segment holds: this, then kSets x kSlots slots of `slot_bytes`.
+// What a segment holds: this, then `sets` x kSlots slots of `slot_bytes`.
 struct SegmentHeader {
   int64_t pid;
   uint64_t start_time;  // of the process, as the kernel counts: with `pid` it names it for good
+  size_t sets;
   size_t slot_bytes;
   std::atomic<bool> leaving;  // then `farewell` says why
   char farewell[kDescription];
@@ -54,11 +55,10 @@ struct SegmentHeader {
   Board boards[kBoards];
 };
 
-// The size of the slots that a segment of about `nbytes` bytes has room for.
-size_t SlotBytes(size_t nbytes);
-size_t SegmentBytes(size_t slot_bytes);
+// The bytes of a segment that has room for about `data_bytes` of data.
+size_t SegmentBytes(size_t data_bytes);
 // Initialises a segment's memory, before anybody else maps it.
-void FormatSegment(char* segment, size_t slot_bytes);
+void FormatSegment(char* segment, size_t data_bytes);
 
 // A view of one board of one segment. Cheap to copy.
 class BoardRef {
@@ -96,6 +96,8 @@ BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
 bool TakeSet(const BoardRef& own, bool entitled);
 // Says that what has been filled may be read.
 void SayStaged(const BoardRef& own);
+// Gives up what is staged; what is held is given up when everybody has released the board.
+void DropStaged(const BoardRef& own);
 // The board that the owner of `segment` has published under `key`; empty where there is none.
 BoardRef FindBoard(char* segment, uint64_t key);
 // Says that the caller will not look at the board any more.

@@ -41,6 +41,10 @@ def test_programs_together(per_node: str, tmp_path: Path) -> None:
     job.assert_ok(apart_from=["refused"])
 
 
+def test_more_collectives_at_once_than_have_room(tmp_path: Path) -> None:
+    launch("together", "crowded", processes=4, folder=tmp_path, PCCL_SHM_MIB="2").assert_ok()
+
+
 def test_programs_together_with_several_devices_in_a_process(tmp_path: Path) -> None:
     parts = "in_flight inner_twice chain lone_programs"
     launch(

@@ -74,6 +74,50 @@ def threads() -> None:
             raise errors[0]
 
 
+def crowded() -> None:
+    """Far more collectives at once than have room in shared memory, over groups that overlap.
+
+    Two threads start them in opposite orders on odd and even processes.
+    """
+    devices = np.array(jax.devices())
+    grid = Mesh(devices.reshape(2, -1), ("x", "y"))
+    n, wide = len(devices), grid.devices.shape[1]
+
+    def many(axis):
+        def program(x):
+            return [pccl_jax.psum(x + i, axis)[::4001] for i in range(40)]
+
+        spec = P(("x", "y"))
+        mapped = jax.shard_map(
+            named(f"many_{axis}", program), mesh=grid, in_specs=spec, out_specs=spec
+        )
+        return jax.jit(mapped)
+
+    rows = np.repeat(np.arange(n, dtype=np.float32), 200_000)
+    x = jax.make_array_from_callback(
+        rows.shape, jax.NamedSharding(grid, P(("x", "y"))), lambda i: rows[i]
+    )
+    table = np.arange(n).reshape(2, wide)
+    sums = {"x": np.tile(table.sum(0), (2, 1)), "y": np.tile(table.sum(1)[:, None], (1, wide))}
+    programs = {axis: many(axis).lower(x).compile() for axis in ("x", "y")}
+    results: dict[str, list[jax.Array]] = {}
+
+    def work(axis) -> None:
+        results[axis] = [y for _ in range(2) for y in programs[axis](x)]
+
+    workers = [threading.Thread(target=work, args=(axis,)) for axis in "xy"[:: 1 - 2 * (RANK % 2)]]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for axis, group in (("x", 2), ("y", wide)):
+        for i, result in enumerate(results[axis]):
+            for shard in result.addressable_shards:
+                device = shard.index[0].start // shard.data.size
+                want = sums[axis].ravel()[device] + group * (i % 40)
+                np.testing.assert_array_equal(np.asarray(shard.data), want, f"{axis} {i}")
+
+
 def inner_twice() -> None:
     """The same jitted function called twice in one program, and in a loop beside it."""
     inner = jax.jit(lambda x: pccl_jax.psum(x, "x"))
