@@ -42,6 +42,7 @@ class Geometry {
   View Everything(char* whole) const { return {whole, 1, whole_bytes_, 0}; }
   size_t whole_bytes() const { return whole_bytes_; }
   size_t item_bytes() const { return item_bytes_; }
+  size_t rows() const { return rows_; }  // of a chunk in a whole array
 
  private:
   // All-reduce: chunks begin at multiples of 64 bytes so that no two share a cache line.

@@ -13,6 +13,7 @@
 #include "ffi/leaving.h"
 #include "ffi/progress.h"
 #include "ffi/shared/board.h"
+#include "ffi/shared/direct.h"
 #include "ffi/world.h"
 
 namespace nb = nanobind;
@@ -63,9 +64,12 @@ std::string JoinWorld(int64_t process, std::vector<int64_t> host_of, std::vector
     world->shared.segments[owner] =
         owner == process ? std::move(OwnSegment()) : pccl::Segment::Attach(name);
   }
+  std::vector<char*> shared;
   for (const auto& [owner, segment] : world->shared.segments) {
     if (pccl::Visible(segment.data())) world->visible.insert(owner);
+    shared.push_back(segment.data());
   }
+  if (!shared.empty()) pccl::ProbeDirectReads(world->shared.Of(process), shared);
   const std::string library = world->mpi->name();
   world->mpi->BeforeFinalize(static_cast<int64_t>(comm_self), &pccl::StopProgress);
   pccl::JoinWorld(std::move(world));

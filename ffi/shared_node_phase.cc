@@ -1,9 +1,14 @@
 #include "ffi/shared_node_phase.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
+#include "ffi/shared/direct.h"
 #include "kernels/copy.h"
 
 namespace pccl {
@@ -12,6 +17,9 @@ namespace {
 // Up to here it is quicker that every process reduces everything than to wait once more.
 constexpr size_t kEverybodyReducesBytes = size_t{16} << 10;
 constexpr size_t kLine = 64;
+// From here on reading a peer's memory through the kernel, one copy, beats two copies.
+constexpr size_t kDirectBytes = size_t{1} << 20;
+constexpr size_t kDirectPiece = size_t{1} << 20;
 
 }  // namespace
 
@@ -90,6 +98,8 @@ void SharedNodePhase::Prepare() {
     total = 0;
     const auto& streams = collective_ == Collective::kAllGather ? targets_ : sources_;
     for (const auto& list : streams) total = std::max(total, list[0].nbytes());
+    direct_ = gathers && total >= kDirectBytes && GoesDirect();
+    if (direct_) piece_bytes_ = kDirectPiece;
   }
   pieces_ = static_cast<int64_t>((total + piece_bytes_ - 1) / piece_bytes_);
 }
@@ -107,6 +117,46 @@ bool SharedNodePhase::Advance() {
   return stage_ == Stage::kMove && (Move() || any);
 }
 
+// All processes must decide alike: from what they all know.
+bool SharedNodePhase::GoesDirect() const {
+  size_t most = 1;
+  for (const NodeMember& member : setup_.members) {
+    char* segment = setup_.shared->Of(member.process);
+    if (!BoardRef(segment, 0).owner_reads_peers()) return false;
+    most = std::max(most, member.indices.size());
+  }
+  const size_t views = static_cast<size_t>(setup_.schedule->nodes) * most;
+  return views * setup_.layout->geometry.rows() <= kRuns;
+}
+
+// Tells peers where the local ranks' data is.
+void SharedNodePhase::Tell() {
+  const BoardRef& own = boards_[setup_.me];
+  size_t n = 0;
+  for (const ByteStream& source : sources_[0]) {
+    source.ForRuns(0, source.nbytes(), [&](const ByteStream::Run& run, size_t) {
+      own->runs[n++] = {reinterpret_cast<uint64_t>(source.at(run)), run.nbytes};
+    });
+  }
+  filled_ = pieces_;
+  own->filled.store(pieces_, std::memory_order_release);
+}
+
+void SharedNodePhase::CopyOwn() {
+  for (size_t d = 0; d < mine().size(); ++d) {
+    const ByteStream& source = sources_[0][d];
+    const std::vector<ByteStream>& outs = targets_[static_cast<size_t>(mine()[d])];
+    std::vector<void*> to(outs.size());
+    source.ForRuns(0, source.nbytes(), [&](const ByteStream::Run& run, size_t) {
+      int n = 0;
+      for (const ByteStream& out : outs) {
+        if (out.at(run) != source.at(run)) to[static_cast<size_t>(n++)] = out.at(run);
+      }
+      if (n > 0) CopyToMany(to.data(), n, source.at(run), run.nbytes, false);
+    });
+  }
+}
+
 bool SharedNodePhase::Publish() {
   // The owner is one of them: its peers may be through before it has found them all.
   const auto readers = static_cast<int32_t>(setup_.members.size());
@@ -121,9 +171,43 @@ bool SharedNodePhase::Publish() {
 // The first pieces need nobody: stages them before it looks for the others, where slots are free.
 void SharedNodePhase::StageAhead() {
   const BoardRef& own = boards_[setup_.me];
+  if (direct_) {
+    Tell();
+    return CopyOwn();
+  }
   if (!TakeSet(own, false)) return;
   while (filled_ < std::min<int64_t>(pieces_, kSlots)) Fill(filled_);
   SayStaged(own);
+}
+
+// Reads bytes [begin, end) of what local rank `d` of a member has, into the outputs.
+void SharedNodePhase::TakeDirect(size_t member, size_t d, size_t begin, size_t end) {
+  const BoardRef& board = boards_[member];
+  const std::vector<int64_t>& indices = setup_.members[member].indices;
+  const std::vector<ByteStream>& outs = targets_[static_cast<size_t>(indices[d])];
+  std::vector<iovec> to, from;
+  outs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t) {
+    to.push_back({outs[0].at(run), run.nbytes});
+  });
+  size_t start = 0;  // of a run in the streams of the member's local ranks, one after the other
+  for (size_t before = 0; before < d; ++before) {
+    const size_t nbytes = targets_[static_cast<size_t>(indices[before])][0].nbytes();
+    begin += nbytes;
+    end += nbytes;
+  }
+  for (size_t r = 0; start < end; start += board->runs[r++].nbytes) {
+    const size_t first = std::max(begin, start);
+    const size_t last = std::min<size_t>(end, start + board->runs[r].nbytes);
+    if (first >= last) continue;
+    const uint64_t address = board->runs[r].address + (first - start);
+    from.push_back({reinterpret_cast<void*>(address), last - first});
+  }
+  const int error = ReadDirectly(board, std::move(to), std::move(from));
+  if (error == 0) return;
+  const std::string peer = "process " + std::to_string(setup_.members[member].process);
+  if (error == ESRCH) throw std::runtime_error(peer + " has ended");
+  throw std::runtime_error("cannot read the memory of " + peer + " (" + strerror(error) +
+                           "); set PCCL_CMA=0");
 }
 
 // Lets every process hold a set of slots, in ascending order. Returns whether all do.
@@ -156,7 +240,7 @@ bool SharedNodePhase::Match() {
       return false;
     }
   }
-  if (all) stage_ = Stage::kAcquire;
+  if (all) stage_ = direct_ ? Stage::kMove : Stage::kAcquire;
   return all;
 }
 
@@ -182,7 +266,9 @@ bool SharedNodePhase::Move() {
     const int64_t ready = Least(shares ? &Board::reduced : &Board::filled);
     while (taken_ < ready) Take(taken_);
   }
-  if (taken_ == pieces_) {
+  // Of a peer that has failed the memory may have been something else while we read it.
+  if (taken_ == pieces_ && direct_ && CheckPeers()) return true;
+  if (taken_ == pieces_ && (!direct_ || Least(&Board::copied) == pieces_)) {
     Finish();
     return true;
   }
@@ -331,10 +417,14 @@ void SharedNodePhase::TakeGather(int64_t piece) {
       const std::vector<ByteStream>& outs =
           targets_[static_cast<size_t>(setup_.members[q].indices[d])];
       const auto [begin, end] = Range(piece, outs[0].nbytes());
-      const char* slot = boards_[q].slot(piece) + d * piece_bytes_;
+      if (direct_) TakeDirect(q, d, begin, end);
+      const char* slot = direct_ ? nullptr : boards_[q].slot(piece) + d * piece_bytes_;
+      const size_t first = direct_ ? 1 : 0;  // the outputs that have it already
       outs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
-        for (size_t i = 0; i < outs.size(); ++i) to[i] = outs[i].at(run);
-        CopyToMany(to.data(), static_cast<int>(to.size()), slot + offset, run.nbytes, false);
+        for (size_t i = first; i < outs.size(); ++i) to[i] = outs[i].at(run);
+        const char* from = direct_ ? outs[0].at(run) : slot + offset;
+        const auto n = static_cast<int>(outs.size() - first);
+        if (n > 0) CopyToMany(to.data() + first, n, from, run.nbytes, false);
       });
     }
   }

@@ -66,6 +66,9 @@ class SharedNodePhase {
   void PrepareGather();
   void PrepareScatter();
   bool Publish();
+  bool GoesDirect() const;
+  void Tell();
+  void CopyOwn();
   void StageAhead();
   bool Match();
   bool Acquire();
@@ -76,6 +79,7 @@ class SharedNodePhase {
   void FillGather(int64_t piece);
   void FillScatter(int64_t piece);
   void TakeGather(int64_t piece);
+  void TakeDirect(size_t member, size_t d, size_t begin, size_t end);
   void TakeScatter(int64_t piece);
   void ReduceShare(int64_t piece, size_t begin, size_t end, bool to_outputs);
   void Finish();
@@ -99,6 +103,7 @@ class SharedNodePhase {
   size_t piece_bytes_ = 0;        // of a stream
   int64_t pieces_ = 0;
   bool everybody_reduces_ = false;
+  bool direct_ = false;  // peers' memory is read where it is
   int64_t filled_ = 0, reduced_ = 0, taken_ = 0;
   // By rank index of the node: all-gather: what local rank 0.. holds and where it goes in each
   // local output; reduce-scatter: for each rank, its chunks in each local input, and its target.

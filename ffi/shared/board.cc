@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <random>
 #include <vector>
 
 namespace pccl {
@@ -169,6 +170,11 @@ void FormatSegment(char* segment, size_t data_bytes) {
   auto* header = new (segment) SegmentHeader();
   header->pid = getpid();
   header->start_time = StatusOf(header->pid).start_time;
+  static uint64_t secret;
+  std::random_device random;
+  secret = static_cast<uint64_t>(random()) << 32 | random();
+  header->secret = secret;
+  header->secret_address = reinterpret_cast<uint64_t>(&secret);
   header->sets = Sets(data_bytes);
   header->slot_bytes = SlotBytes(data_bytes);
 }

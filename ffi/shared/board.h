@@ -12,6 +12,7 @@ namespace pccl {
 constexpr size_t kBoards = 1024;      // collectives in flight per process
 constexpr size_t kMostSets = 16;      // of them, at most, those that have data in shared memory
 constexpr size_t kSlots = 4;          // slots of a set: pieces in flight per collective
+constexpr size_t kRuns = 32;          // contiguous pieces of memory that a board can tell of
 constexpr size_t kDescription = 960;  // bytes of text
 
 // What a board's owner has in shared memory.
@@ -31,6 +32,11 @@ enum class Hold : uint32_t {
 struct alignas(64) Board {
   uint64_t signature;  // hash of the description: equal on all peers, or it is an error
   char description[kDescription];
+  // Where the owner's data is in its own memory, for peers that read it there: then the board needs
+  // no slots. Settled once `filled` is not 0.
+  struct Run {
+    uint64_t address, nbytes;
+  } runs[kRuns];
   alignas(64) std::atomic<int64_t> filled;   // pieces staged in the slots
   alignas(64) std::atomic<int64_t> reduced;  // pieces of which the owner's share is reduced
   alignas(64) std::atomic<int64_t> copied;   // pieces the owner has taken from all peers
@@ -45,6 +51,8 @@ enum : int32_t { kOpen = 0, kDone = 1, kFailed = 2 };
 struct SegmentHeader {
   int64_t pid;
   uint64_t start_time;  // of the process, as the kernel counts: with `pid` it names it for good
+  uint64_t secret, secret_address;  // at this address of the process stands the secret, too
+  std::atomic<bool> reads_peers;    // whether it can read the memory of all the host's processes
   size_t sets;
   size_t slot_bytes;
   std::atomic<bool> leaving;  // then `farewell` says why
@@ -74,6 +82,9 @@ class BoardRef {
   // Keeps the data that is staged, for good. Returns whether the board is kHeld now.
   bool Secure() const;
   size_t slot_bytes() const { return header()->slot_bytes; }
+  bool owner_reads_peers() const {
+    return header()->reads_peers.load(std::memory_order_acquire);
+  }
   int64_t owner_pid() const { return header()->pid; }
   // The description; of a board that may be changing under our eyes, so copied and cut.
   std::string Text() const;

