@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pccl_jax import schedule as schedules
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.schedule import Action, Index, Step
+from pccl_jax.schedule import Action, Index, Step, registry
 from pccl_jax.simulate import Machine, estimate, load_machine, simulate
 from pccl_jax.types import Collective
 
@@ -86,14 +86,15 @@ def test_flat_recursive_doubling_pays_for_shared_nics() -> None:
 
 
 @pytest.fixture
-def direct() -> str:
-    """An algorithm of a user's: every rank sends its chunk to every other."""
+def direct(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An algorithm of a user's, for one test: every rank sends its chunk to every other."""
+    monkeypatch.setattr(registry, "_algorithms", dict(registry._algorithms))
 
     def steps(ranks: int) -> list[Step]:
         return [Step(Index(add=k), Index(), 1, Action.COPY, (0, ranks)) for k in range(1, ranks)]
 
-    schedules.from_all_gather("direct_of_test", steps, hierarchical=False, replace=True)
-    return "direct_of_test"
+    schedules.from_all_gather("direct", steps, hierarchical=False)
+    return "direct"
 
 
 def test_algorithms_of_users(direct: str) -> None:
