@@ -33,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         plot.require_matplotlib()
     samples = sweep(machine, settings, Progress(settings))
-    print(tables.render(machine, samples, settings, markdown=args.markdown), flush=True)
+    show = tables.maps if args.map else tables.render
+    print(show(machine, samples, settings, markdown=args.markdown), flush=True)
     if args.json:
         whole = document(machine, settings, samples)
         args.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")

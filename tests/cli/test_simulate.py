@@ -53,6 +53,18 @@ def test_table_marks_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     assert "all_gather, 32 ranks" in err
 
 
+def test_map(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--machine", "frontier", "--collective", "all_gather", "--map")
+    assert run(*options, "--bytes", "1M,1G", "--ranks", "2048") == 0
+    title, _, header, row, _, note = capsys.readouterr().out.splitlines()
+    assert title == "all_gather on frontier"
+    assert header.split() == ["ranks", "1", "MiB", "1", "GiB"]
+    ranks, first, gain, second, _ = row.split()
+    assert (ranks, first, second) == ("2048", "hier_rec", "hier_ring")
+    assert float(gain) > 10
+    assert "message by message" in note
+
+
 def test_json_has_what_the_library_says(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     assert run("--machine", "cluster", *SMALL, "--ranks-per-node", "4", "--json", str(path)) == 0

@@ -67,6 +67,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="estimate as the dispatcher does, in microseconds a cell, instead of playing messages",
     )
+    option(
+        "--map",
+        action="store_true",
+        help="print only the best of ours and its gain over the rest, ranks by bytes",
+    )
     option("--json", type=output_file, metavar="FILE", help="write every figure there")
     option("--plot", type=output_file, metavar="FILE", help="draw times there (needs matplotlib)")
     option("--markdown", action="store_true", help="print tables for a document")
