@@ -1,6 +1,7 @@
 """Which algorithm a call takes, decided from static facts while the program is lowered."""
 
 from pccl_jax.dispatch.choice import Choice, Request, choices, record
+from pccl_jax.dispatch.learned import describe
 from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Request",
     "check_algorithm",
     "choices",
+    "describe",
     "record",
     "select",
 ]

@@ -24,7 +24,11 @@ import difflib
 from dataclasses import replace
 
 from pccl_jax import schedule
+from pccl_jax.dispatch.candidates import candidates
 from pccl_jax.dispatch.choice import Choice, Request
+from pccl_jax.dispatch.learned import learned
+from pccl_jax.dispatch.predict import choose
+from pccl_jax.dispatch.samples import Point
 from pccl_jax.dispatch.vendor import mpi_obstacle
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
@@ -78,11 +82,11 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
             raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
         return _named(request, wished, "asked for by the call")
     if preferred == "mpi" and obstacle:
-        choice = _by_rule(request)
+        choice = _decide(request)
         return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
-    return _by_rule(request)
+    return _decide(request)
 
 
 def _serves(name: str, collective: Collective) -> bool:
@@ -94,6 +98,35 @@ def _named(request: Request, name: str, reason: str) -> Choice:
         reason = f"{name} {reason}, but its nodes have different numbers of ranks"
         return Choice(request, _FLAT[name], reason)
     return Choice(request, name, reason)
+
+
+def _decide(request: Request) -> Choice:
+    return _by_model(request) or _by_rule(request)
+
+
+def _by_model(request: Request) -> Choice | None:
+    """What the learned model says, where there is one and the request is like what it has seen."""
+    use = learned()
+    svm = None if use is None else use.model.svms.get(request.collective.label)
+    if svm is None:
+        return None
+    point = point_of(request)
+    if not svm.covers(point):
+        return None
+    name = choose(svm, svm.values(point), candidates(request))
+    return None if name is None else Choice(request, name, f"learned: {use}")
+
+
+def point_of(request: Request) -> Point:
+    """What the learned model sees of a request."""
+    return Point(
+        request.collective.label,
+        request.nbytes,
+        request.ranks,
+        request.nodes,
+        request.ranks_per_process,
+        request.dtype,
+    )
 
 
 def _by_rule(request: Request) -> Choice:
