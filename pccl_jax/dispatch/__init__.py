@@ -3,6 +3,7 @@
 from pccl_jax.dispatch.choice import Choice, Request, choices, record
 from pccl_jax.dispatch.learned import describe
 from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select
+from pccl_jax.dispatch.vendor import mpi_obstacle
 
 __all__ = [
     "VENDOR_ALGORITHMS",
@@ -11,6 +12,7 @@ __all__ = [
     "check_algorithm",
     "choices",
     "describe",
+    "mpi_obstacle",
     "record",
     "select",
 ]

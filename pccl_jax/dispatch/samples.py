@@ -12,7 +12,8 @@ from typing import Any
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
 
-#: Of the JSON files that ``pccl-jax bench --json`` writes.
+#: Of the JSON files that ``pccl-jax bench --json`` writes; the version is raised by one whenever a
+#: reader would have to change.
 BENCH_SCHEMA, BENCH_VERSION = "pccl_jax.bench", 2
 
 #: Contenders of the benchmark that are XLA's own collectives.

@@ -125,8 +125,8 @@ def _check_choices(comm: Any) -> None:
         more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
         told.append(f"{policy} in {', '.join(ranks[:8])}{more}")
     raise ConfigurationError(
-        f"the processes decide by different figures: {'; '.join(told)}. Give all of them the same model and "
-        "machine (PCCL_MODEL=FILE, PCCL_MACHINE=FILE), or none (PCCL_MODEL=none)."
+        f"the processes decide by different figures: {'; '.join(told)}. Give all of them the "
+        "same model and machine (PCCL_MODEL=FILE, PCCL_MACHINE=FILE), or none (PCCL_MODEL=none)."
     )
 
 
