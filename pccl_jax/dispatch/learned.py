@@ -54,7 +54,7 @@ def learned() -> Learned | None:
 
 
 def describe() -> str:
-    """The model in use in words that are equal exactly where it chooses alike.
+    """The model in use, in words that are equal exactly where models choose alike.
 
     Raises:
         ConfigurationError: as :func:`learned`.

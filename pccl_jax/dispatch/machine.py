@@ -42,6 +42,11 @@ def model_file() -> Path:
     return configuration_folder() / f"model-{short_name(fingerprint())}.json"
 
 
+def machine_file() -> Path:
+    """Where the cost model's figures of this machine are looked for."""
+    return configuration_folder() / f"machine-{short_name(fingerprint())}.json"
+
+
 def _cpu() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")

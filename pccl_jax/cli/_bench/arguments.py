@@ -59,9 +59,17 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     option(
         "--algorithms",
         type=_algorithms,
-        default=("auto",),
+        default=tuple(name for name in _algorithms("all") if name != "xla"),
         metavar="NAME,...",
-        help="of pccl_jax; auto, the default, is what it would choose itself, all is every one",
+        help="of pccl_jax; auto is what it would choose itself, all is every one; default all but "
+        "xla, which is what lax does",
+    )
+    option(
+        "--ranks",
+        type=_devices,
+        metavar="N,...",
+        help="sizes of groups; the devices are divided into such groups, which all work at the "
+        "same time; default one group of all devices",
     )
     option(
         "--contenders",
@@ -125,7 +133,7 @@ def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
             f"{alone[0] if alone else '--own-time'} needs several processes: mpiexec -n 2 python "
             "-m pccl_jax bench ..."
         )
-    return [_settings(args, devices, names, processes) for devices in numbers]
+    return [settings_of(args, devices, names, processes) for devices in numbers]
 
 
 def _default_contenders(processes: int) -> tuple[str, ...]:
@@ -135,16 +143,24 @@ def _default_contenders(processes: int) -> tuple[str, ...]:
     return ("mpi", "mpi-pre", *(["mpi4jax"] if installed else []), "pccl")
 
 
-def _settings(
+def settings_of(
     args: argparse.Namespace, devices: int, contenders: tuple[str, ...], processes: int
 ) -> Settings:
     repeats, min_time_s, max_time_s = _QUICK if args.quick else _THOROUGH
     sizes = _QUICK_SIZES if args.quick else _SIZES
+    groups = tuple(args.ranks or ())
+    for ranks in groups:
+        if devices * processes % ranks:
+            raise ConfigurationError(
+                f"--ranks {ranks}: {devices * processes} devices cannot be divided into groups of "
+                f"{ranks}; give divisors of the number of devices"
+            )
     if args.own_time:
         sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     return Settings(
         devices=devices,
         processes=processes,
+        groups=groups,
         collectives=args.collectives,
         sizes=args.sizes or sizes,
         dtypes=args.dtypes,

@@ -79,7 +79,7 @@ def join(settings: Settings) -> Job:
     if settings.ranks_per_node is not None:
         os.environ["PCCL_RANKS_PER_NODE"] = str(settings.ranks_per_node)
     jax.config.update("jax_platforms", "cpu")
-    if jax.config.jax_num_cpu_devices != settings.devices:
+    if jax.config.jax_num_cpu_devices != settings.devices:  # type: ignore[attr-defined]
         jax.config.update("jax_num_cpu_devices", settings.devices)
     if any(dtype.endswith("64") for dtype in settings.dtypes):
         jax.config.update("jax_enable_x64", True)

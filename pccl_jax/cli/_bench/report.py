@@ -20,7 +20,6 @@ from pccl_jax.cli._libraries import package_version
 from pccl_jax.dispatch.machine import fingerprint
 from pccl_jax.dispatch.samples import BENCH_SCHEMA, BENCH_VERSION
 
-
 Document = dict[str, Any]
 
 
@@ -117,4 +116,3 @@ def machine() -> dict[str, Any]:
         **{name: package_version(name) for name in ("jax", "jaxlib", "numpy")},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
