@@ -2,9 +2,10 @@
 
 Each number of devices gets a process of its own, as a JAX process cannot change it. Under mpiexec
 or srun all processes measure together, in step, and a time is that of the slowest. Progress goes
-to stderr, the tables to stdout: a group of columns for each contender, ``*`` at the least time.
-Times are medians of jitted calls, each waited for, into fresh outputs. A ratio is the median over rounds in which the contenders ran one after the
-other, in alternating order, so that a busy machine disturbs all of them alike.
+to stderr, the tables to stdout: a group of columns for each contender, * at the least time. Times
+are those of jitted calls, each waited for, into fresh outputs. A ratio is the median over rounds in
+which the contenders ran one after the other, in alternating order, so that a busy machine disturbs
+all of them alike.
 
 The exit status tells of results, not of speed: 1 where one differs from what it was compared
 with, or could not be had.

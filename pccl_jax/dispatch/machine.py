@@ -37,9 +37,9 @@ def configuration_folder() -> Path:
     return Path(os.path.expanduser("~")) / ".config" / "pccl_jax"
 
 
-def model_file() -> Path:
-    """Where the model of this machine is written and looked for."""
-    return configuration_folder() / f"model-{short_name(fingerprint())}.json"
+def model_file(machine: Mapping[str, object] | None = None) -> Path:
+    """Where the model of a machine, by default this one, is written and looked for."""
+    return configuration_folder() / f"model-{short_name(machine or fingerprint())}.json"
 
 
 def machine_file() -> Path:

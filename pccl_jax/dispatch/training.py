@@ -10,8 +10,9 @@ comes from an outer cross-validation of the same kind around the whole of that.
   that tie, the label to learn is the one that is right at most points, so that noise draws no
   borders.
 - Points weigh what is lost by a wrong choice.
-- No borders at all, the one algorithm with the least regret, is a candidate like the others, and
-  all that there is where sizes are too few to hold any out.
+- Borders have to earn their place: the one algorithm with the least regret is taken everywhere
+  unless the best machine is ahead of it by more than a standard error, and where sizes are too few
+  to hold any out.
 """
 
 from __future__ import annotations
@@ -48,7 +49,15 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was chosen for a point that was held out: ``regret`` >= 1; ``best`` is the label."""
+    """What was chosen for a point that was held out.
+
+    Attributes:
+        point: which.
+        best: the label; where the choice is right too, the choice.
+        chosen: the algorithm.
+        regret: its time over that of the fastest, at least 1.
+        right: whether it is the fastest or ties with it.
+    """
 
     point: Point
     best: str
@@ -173,15 +182,20 @@ def _folds(data: _Data) -> Iterator[tuple[Any, Any]]:
 
 
 def _search(data: _Data) -> Parameters:
-    """The parameters with the least mean logarithm of regret on what is held out."""
+    """The parameters with the least mean logarithm of regret on what is held out; None for none."""
     folds = [(data.rows(a), data.rows(b)) for a, b in _folds(data)]
-    candidates: list[Parameters] = [None, *itertools.product(_C, _GAMMA)]
+    if not folds:
+        return None
 
-    def loss(parameters: Parameters) -> float:
+    def losses(parameters: Parameters) -> Any:
         logs = [_log_regrets(_fit(seen, parameters), unseen) for seen, unseen in folds]
-        return round(float(np.mean(np.concatenate(logs))), 6)
+        return np.concatenate(logs)
 
-    return min(candidates, key=loss) if folds else None
+    candidates = {parameters: losses(parameters) for parameters in itertools.product(_C, _GAMMA)}
+    best = min(candidates, key=lambda parameters: round(float(candidates[parameters].mean()), 6))
+    gains = losses(None) - candidates[best]
+    error = float(gains.std()) / math.sqrt(len(gains))
+    return best if gains.mean() > error else None
 
 
 def _fit(data: _Data, parameters: Parameters) -> Svm:
@@ -243,16 +257,13 @@ def _log_regrets(svm: Svm, data: _Data) -> Any:
 
 def _judge(svm: Svm, data: _Data, labels: Any) -> list[Verdict]:
     chosen = _chosen(svm, data)
-    return [
-        Verdict(
-            point,
-            data.names[labels[row]],
-            data.names[chosen[row]],
-            float(data.times[row, chosen[row]] / data.times[row].min()),
-            bool(data.right[row, chosen[row]]),
-        )
-        for row, point in enumerate(data.points)
-    ]
+    verdicts = []
+    for row, (point, choice, label) in enumerate(zip(data.points, chosen, labels, strict=True)):
+        right = bool(data.right[row, choice])
+        regret = float(data.times[row, choice] / data.times[row].min())
+        best = data.names[choice if right else label]
+        verdicts.append(Verdict(point, best, data.names[choice], regret, right))
+    return verdicts
 
 
 def _quality(data: _Data, verdicts: Sequence[Verdict]) -> dict[str, Any]:

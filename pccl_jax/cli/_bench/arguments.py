@@ -25,12 +25,12 @@ _THOROUGH, _QUICK = (10, 1.0, 10.0), (4, 0.05, 1.0)
 _ACROSS_PROCESSES = ("mpi", "mpi-pre", "mpi4jax")
 
 
-def add_what(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that say what is measured."""
+def add_sweep(parser: argparse.ArgumentParser, sizes: str) -> None:
+    """Declares the options that say which cases are measured; ``sizes`` are those by default."""
     option = parser.add_argument
     option(
         "--devices",
-        type=_devices,
+        type=counts,
         metavar="N,...",
         help="default 2,4,8; under mpiexec or srun the number in each process, default 1",
     )
@@ -46,8 +46,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
         type=_sizes,
         metavar="SIZE,...",
         help="bytes of the larger array on each device (the operand of all_reduce and "
-        "reduce_scatter, the result of all_gather), like 4096, 4KiB or 1MiB; default 4 KiB to "
-        "64 MiB in powers of 4",
+        f"reduce_scatter, the result of all_gather), like 4096, 4KiB or 1MiB; default {sizes}",
     )
     option(
         "--dtypes",
@@ -57,19 +56,25 @@ def add_what(parser: argparse.ArgumentParser) -> None:
         help=f"of {','.join(_DTYPES)}; default float32",
     )
     option(
+        "--ranks",
+        type=counts,
+        metavar="N,...",
+        help="sizes of groups; the devices are divided into such groups, which all work at the "
+        "same time",
+    )
+
+
+def add_what(parser: argparse.ArgumentParser) -> None:
+    """Declares the options that say what is measured."""
+    add_sweep(parser, "4 KiB to 64 MiB in powers of 4")
+    option = parser.add_argument
+    option(
         "--algorithms",
         type=_algorithms,
         default=tuple(name for name in _algorithms("all") if name != "xla"),
         metavar="NAME,...",
         help="of pccl_jax; auto is what it would choose itself, all is every one; default all but "
         "xla, which is what lax does",
-    )
-    option(
-        "--ranks",
-        type=_devices,
-        metavar="N,...",
-        help="sizes of groups; the devices are divided into such groups, which all work at the "
-        "same time; default one group of all devices",
     )
     option(
         "--contenders",
@@ -87,14 +92,18 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_how(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that say how it is measured."""
+def add_time(parser: argparse.ArgumentParser) -> None:
+    """Declares the options that say for how long a case is measured."""
     option = parser.add_argument
-    option("--min-time", type=_seconds, metavar="S", help="least seconds per case, default 1")
-    option(
-        "--max-time", type=_seconds, metavar="S", help="most seconds per case, about; default 10"
-    )
-    option("--repeats", type=_count, metavar="N", help="least rounds per case, default 10")
+    option("--min-time", type=_seconds, metavar="S", help="least seconds per case")
+    option("--max-time", type=_seconds, metavar="S", help="most seconds per case, about")
+    option("--repeats", type=_count, metavar="N", help="least rounds per case")
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    """Declares the options that say how it is measured; times are 1 s, 10 s and 10 rounds."""
+    add_time(parser)
+    option = parser.add_argument
     option("--quick", action="store_true", help="two sizes and few rounds, to see that it works")
     option(
         "--check",
@@ -133,7 +142,7 @@ def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
             f"{alone[0] if alone else '--own-time'} needs several processes: mpiexec -n 2 python "
             "-m pccl_jax bench ..."
         )
-    return [settings_of(args, devices, names, processes) for devices in numbers]
+    return [_settings(args, devices, names, processes) for devices in numbers]
 
 
 def _default_contenders(processes: int) -> tuple[str, ...]:
@@ -143,7 +152,7 @@ def _default_contenders(processes: int) -> tuple[str, ...]:
     return ("mpi", "mpi-pre", *(["mpi4jax"] if installed else []), "pccl")
 
 
-def settings_of(
+def _settings(
     args: argparse.Namespace, devices: int, contenders: tuple[str, ...], processes: int
 ) -> Settings:
     repeats, min_time_s, max_time_s = _QUICK if args.quick else _THOROUGH
@@ -222,7 +231,8 @@ def _find(name: str) -> list[Contender]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _devices(text: str) -> tuple[int, ...]:
+def counts(text: str) -> tuple[int, ...]:
+    """The type of an option that lists whole numbers from 1 up."""
     return tuple(_count(part) for part in _split(text))
 
 

@@ -1,8 +1,8 @@
 """The table of nccl-tests, with a group of columns for each contender instead of two.
 
 Size, count, type and operator; for each contender time (median and 95th percentile), algorithm
-and bus bandwidth (:meth:`Case.busbw_GBps`) and wrong elements. ``*`` marks the least time. Last come
-the fastest contender and the time of the best of ours over that of the best baseline.
+and bus bandwidth (:meth:`Case.busbw_GBps`) and wrong elements. ``*`` marks the least time. Last
+come the fastest contender and the time of the best of ours over that of the best baseline.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 Samples = Sequence[dict[str, Any]]
 Rows = list[list[str]]
 
-_LEFT_COLUMNS = ("collective", "size", "contender", "dtype", "op", "fastest")
+_LEFT_COLUMNS = ("collective", "size", "contender", "dtype", "op", "fastest", "best", "algorithms")
 
 
 def us(figures: dict[str, float], key: str = "median_us") -> str:
