@@ -4,6 +4,8 @@ Both read the same checked schedules that the executor runs; neither needs JAX.
 """
 
 from pccl_jax.simulate.cost import estimate as estimate
+from pccl_jax.simulate.engine import Simulation as Simulation
+from pccl_jax.simulate.engine import simulate as simulate
 from pccl_jax.simulate.machine import Machine as Machine
 from pccl_jax.simulate.machine import Network as Network
 from pccl_jax.simulate.machine import Node as Node

@@ -159,7 +159,8 @@ class _Outline:
         latency = np.where(self.crosses, m.network.latency_s, m.node.latency_s)
         busy = (self.times - 1) * b * np.maximum(busiest, self.reduce) + latency + m.overhead_s
         busy += arrival_time(b, busiest, self.reduce, m)
-        return np.maximum(chain, busy)
+        longer: Floats = np.maximum(chain, busy)
+        return longer
 
 
 class _ById:
