@@ -25,6 +25,8 @@ class Predictor:
         self.classes = svm.classes
         k = len(svm.classes)
         self._pairs = [(i, j) for i in range(k) for j in range(i + 1, k)]
+        self._first, self._second = np.array(self._pairs, int).reshape(-1, 2).T
+        self._for_first, self._for_second = np.eye(k)[self._first], np.eye(k)[self._second]
         self._mean, self._scale = np.array(svm.mean), np.array(svm.scale)
         self._gamma = svm.gamma
         self._vectors = np.array(svm.vectors, float).reshape(-1, len(svm.features))
@@ -48,13 +50,11 @@ class Predictor:
         """
         values = np.asarray(values, float)
         stands = np.ones((len(values), len(self.classes)), bool) if able is None else able
-        votes = np.where(stands, 0, -1)
+        votes = np.where(stands, 0.0, -1.0)
         if self._pairs:
             first = self.decisions(values) > 0
-            for number, (i, j) in enumerate(self._pairs):
-                both = stands[:, i] & stands[:, j]
-                votes[:, i] += both & first[:, number]
-                votes[:, j] += both & ~first[:, number]
+            both = stands[:, self._first] & stands[:, self._second]
+            votes += (both & first) @ self._for_first + (both & ~first) @ self._for_second
         return np.asarray(np.argmax(votes, axis=1))
 
 

@@ -134,7 +134,7 @@ def _sample(point: Point, name: str, figures: Mapping[str, float], rounds: int) 
 
 
 def _positive(value: object) -> int:
-    if not isinstance(value, int) or value < 1:
+    if type(value) is not int or value < 1:
         raise ValueError(f"got {value!r} where a whole number from 1 up is expected")
     return value
 

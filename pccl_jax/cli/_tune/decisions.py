@@ -47,11 +47,12 @@ def plot(svms: Mapping[str, Svm], table: Table, path: Path) -> None:
 def _panel(axes: Any, svm: Svm, at: Table, colours: Mapping[str, Any]) -> None:
     """Areas are choices, points the fastest that was measured."""
     points = list(at)
+    measured = {name for samples in at.values() for name in samples}
     ranks = sorted({p.ranks for p in points})
     low, high = (f(np.log2([p.nbytes for p in points])) for f in (min, max))
     sizes = np.exp2(np.linspace(low, high, _RESOLUTION))
     for number, n in enumerate(ranks):
-        chosen = _chosen(svm, points[0], sizes, n)
+        chosen = _chosen(svm, points[0], sizes, n, measured)
         for start, stop in _runs(chosen):
             axes.barh(number, sizes[stop] - sizes[start], left=sizes[start], height=0.9,
                       color=colours.get(chosen[start], "grey"), alpha=0.45)  # fmt: skip
@@ -63,9 +64,11 @@ def _panel(axes: Any, svm: Svm, at: Table, colours: Mapping[str, Any]) -> None:
     axes.set_xscale("log", base=2)
 
 
-def _chosen(svm: Svm, like: Point, sizes: Any, ranks: int) -> list[str]:
+def _chosen(svm: Svm, like: Point, sizes: Any, ranks: int, measured: set[str]) -> list[str]:
     points = [dataclasses.replace(like, nbytes=int(size), ranks=ranks) for size in sizes]
-    return [svm.classes[i] for i in predictor(svm).vote([svm.values(p) for p in points])]
+    able = np.tile([name in measured for name in svm.classes], (len(points), 1))
+    winners = predictor(svm).vote([svm.values(p) for p in points], able)
+    return [svm.classes[i] for i in winners]
 
 
 def _runs(chosen: list[str]) -> list[tuple[int, int]]:
