@@ -3,11 +3,12 @@
 Every rank keeps its own time. In a round it posts its message (``overhead``), and it goes on to
 the next round once it has received; so ranks drift apart where links differ, and rounds of one
 rank overlap with those of another. A message between nodes takes its turn at the NIC it leaves
-through and at the one it arrives at, first come, first served within a round, earlier rounds
-first; NICs work in both directions at once. Its first byte arrives ``latency`` after it has left,
-and a message that nobody holds up streams through both NICs at once. Within a node the ports of the
-two ranks take the place of the NICs, and the node's memory is one more server for all of them. A
-collective within a node begins when its last rank has come.
+through and at the one it arrives at: first come, first served within a round, earlier rounds first.
+NICs work in both directions at once. Its first byte arrives ``latency`` after it has left, and a
+message that nobody holds up streams through both NICs at once. Within a node the ports of the two
+ranks take the place of the NICs. What the messages of a node, or of a group of nodes, share (its
+memory, or the links that leave it) they share evenly in each round. A collective within a node
+begins when its last rank has come.
 
 All messages of a round are computed at once, as arrays: 2048 ranks and 2047 rounds take about a
 second. Nothing is random: the same arguments give the same times.
@@ -15,7 +16,6 @@ second. Nothing is random: the same arguments give the same times.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from pccl_jax.errors import ConfigurationError
 from pccl_jax.schedule import Action, Intra, Schedule, Step
 from pccl_jax.simulate.cost import arrival_time, intra_time
 from pccl_jax.simulate.machine import Machine
-from pccl_jax.simulate.outline import Messages, messages, part
+from pccl_jax.simulate.outline import Messages, messages, network_pace, node_pace, part
 from pccl_jax.simulate.queues import Queue
 from pccl_jax.types import Collective
 
@@ -100,8 +100,7 @@ class _Run:
         ranks, nics = schedule.ranks, self._nodes * machine.nics_per_node
         self._ready = np.full(ranks, machine.launch_s if schedule.phases else 0.0)
         self._nics = np.zeros(nics), np.zeros(nics)
-        self._ports = np.zeros(ranks), np.zeros(ranks)
-        self._memory = np.zeros(self._nodes)
+        self._out, self._into = np.zeros(ranks), np.zeros(ranks)
         self._messages, self._network_bytes = 0, 0.0
 
     def play(self) -> Simulation:
@@ -120,81 +119,65 @@ class _Run:
         by_node[:] = by_node.max(axis=1, keepdims=True) + took_s
 
     def _step(self, step: Step) -> None:
-        m = messages(self._schedule, step, self._local, self._machine.nics_per_node)
-        nbytes = part(self._schedule, step) * self._nbytes
-        links = [link for link in (self._network(m, nbytes), self._node(m, nbytes)) if link]
-        reduces = step.action is not Action.COPY
+        m = messages(self._schedule, step, self._local, self._machine)
+        links = self._links(m, step)
         for _ in range(step.times):
             sent = self._ready[m.senders] + self._machine.overhead_s
             self._ready[m.senders] = sent
             for link in links:
-                arrived = link.carry(sent[link.which], reduces)
+                arrived = link.carry(sent[link.which])
                 receivers = m.receivers[link.which]
                 self._ready[receivers] = np.maximum(self._ready[receivers], arrived)
         self._messages += step.times * m.senders.size
-        self._network_bytes += step.times * float(m.crosses.sum()) * nbytes
+        crossing = float(m.crosses.sum()) * part(self._schedule, step)
+        self._network_bytes += step.times * crossing * self._nbytes
 
-    def _network(self, m: Messages, nbytes: float) -> _Link | None:
-        which = np.flatnonzero(m.crosses)
-        network = self._machine.network
-        out, into = (
-            Queue(servers[which], free)
-            for servers, free in zip((m.nic_out, m.nic_in), self._nics, strict=True)
-        )
-        link = _Link(which, out, into, None, nbytes, network.latency_s, 1 / network.bandwidth_Bps)
-        return link.on(self._machine) if which.size else None
-
-    def _node(self, m: Messages, nbytes: float) -> _Link | None:
-        which = np.flatnonzero(~m.crosses)
-        node = self._machine.node
-        out, into = (
-            Queue(ranks[which], free)
-            for ranks, free in zip((m.senders, m.receivers), self._ports, strict=True)
-        )
-        shared = math.isfinite(node.shared_Bps)
-        memory = Queue(m.senders[which] // self._local, self._memory) if shared else None
-        link = _Link(which, out, into, memory, nbytes, node.latency_s, 1 / node.bandwidth_Bps)
-        return link.on(self._machine) if which.size else None
+    def _links(self, m: Messages, step: Step) -> list[_Link]:
+        """The ways that the messages of ``step`` take, those that some message takes."""
+        nbytes, machine = part(self._schedule, step) * self._nbytes, self._machine
+        far, near = np.flatnonzero(m.crosses), np.flatnonzero(~m.crosses)
+        links = []
+        if far.size:
+            out, into = Queue(m.nic_out[far], self._nics[0]), Queue(m.nic_in[far], self._nics[1])
+            service = nbytes * network_pace(m, machine)[far]
+            links.append(_Link(far, out, into, machine.network.latency_s, service))
+        if near.size:
+            out, into = Queue(m.senders[near], self._out), Queue(m.receivers[near], self._into)
+            service = nbytes * node_pace(m, self._local, machine)[near]
+            links.append(_Link(near, out, into, machine.node.latency_s, service))
+        if step.action is not Action.COPY and nbytes:
+            for link in links:
+                pace, gamma = (
+                    link.service_s / nbytes,
+                    np.full(link.which.size, 1 / machine.reduce_Bps),
+                )
+                whole = arrival_time(np.array(nbytes), pace, gamma, machine)
+                link.reduction_s = whole - link.service_s
+        return links
 
 
 @dataclass
 class _Link:
-    """A kind of way that messages of a step take, all of them alike.
+    """A kind of way that messages of a step take.
 
     Attributes:
         which: their positions among the messages of the step.
         out: where they leave.
         into: where they arrive.
-        memory: what else they all go through, if anything.
-        nbytes: of each.
         latency_s: of the way.
-        per_byte: seconds a byte takes.
+        service_s: float64[n], for which each keeps ``out`` and ``into`` busy.
+        reduction_s: float64[n], until each is reduced, once it is there.
     """
 
     which: npt.NDArray[np.int64]
     out: Queue
     into: Queue
-    memory: Queue | None
-    nbytes: float
     latency_s: float
-    per_byte: float
-    memory_s: float = 0.0
-    reduction_s: float = 0.0
+    service_s: Floats
+    reduction_s: Floats | float = 0.0
 
-    def on(self, machine: Machine) -> _Link:
-        """The link with what depends on the machine: times that are alike in all rounds."""
-        b, gamma = np.array([self.nbytes]), np.array([1 / machine.reduce_Bps])
-        whole = float(arrival_time(b, self.per_byte, gamma, machine)[0])
-        self.reduction_s = whole - self.nbytes * self.per_byte
-        self.memory_s = self.nbytes / machine.node.shared_Bps
-        return self
-
-    def carry(self, sent: Floats, reduces: bool) -> Floats:
+    def carry(self, sent: Floats) -> Floats:
         """float64[n]: when each message that was posted at ``sent`` is there, and reduced."""
-        service = self.nbytes * self.per_byte
-        left = self.out.serve(sent, service)
-        arrived = self.into.serve(left - service + self.latency_s, service)
-        if self.memory is not None:
-            moved = self.memory.serve(sent, self.memory_s) + self.latency_s
-            arrived = np.maximum(arrived, moved)
-        return arrived + self.reduction_s if reduces else arrived
+        begun = self.out.serve(sent, self.service_s) - self.service_s
+        arrived = self.into.serve(begun + self.latency_s, self.service_s)
+        return arrived + self.reduction_s

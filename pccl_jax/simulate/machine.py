@@ -3,7 +3,7 @@
 Three levels. *Memory*: what one rank copies and reduces by itself. *Node*: between the ranks of a
 node. *Network*: between nodes, through the NICs; local rank ``i`` drives NIC ``i mod nics``. A
 message of b bytes takes ``latency + b / bandwidth`` on an idle link (Hockney's alpha and beta);
-ranks that share a NIC take turns. The network itself has full bisection: only NICs are contended.
+ranks that share a NIC take turns, and so do the nodes of a group at the links that leave it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,20 @@ class Node:
 
 @dataclass(frozen=True)
 class Network:
-    """What connects the nodes: ``latency_s``, and ``bandwidth_Bps`` of a NIC in each direction."""
+    """What connects the nodes.
+
+    Attributes:
+        latency_s: seconds from a send to its arrival, for no bytes.
+        bandwidth_Bps: bytes per second of a NIC in each direction.
+        group_nodes: nodes of a group (a dragonfly's, or a rack); 0 where there are none.
+        group_Bps: bytes per second of all links that leave a group, in each direction, used
+            evenly.
+    """
 
     latency_s: float
     bandwidth_Bps: float
+    group_nodes: int = 0
+    group_Bps: float = math.inf
 
 
 @dataclass(frozen=True)

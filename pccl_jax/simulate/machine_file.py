@@ -11,7 +11,8 @@ name, description     text; the description may be missing
 nodes, ranks_per_node, nics_per_node   whole numbers
 node                  latency_us, bandwidth_GBps (a rank, each direction), shared_bandwidth_GBps
                       (all ranks of the node together; null for no limit), direct (true or false)
-network               latency_us, bandwidth_GBps (a NIC, each direction)
+network               latency_us, bandwidth_GBps (a NIC, each direction), group_nodes and
+                      group_bandwidth_GBps (what leaves a group of nodes; null for no groups)
 overhead_us           a rank is busy with each message that it sends
 launch_us             to start a collective
 reduce_GBps           each operand of a reduction of two
@@ -135,7 +136,12 @@ def _machine(root: _Object) -> Machine:
             shared_Bps=node.number("shared_bandwidth_GBps", null=math.inf),
             direct=node.flag("direct"),
         ),
-        network=Network(network.number("latency_us"), network.number("bandwidth_GBps")),
+        network=Network(
+            latency_s=network.number("latency_us"),
+            bandwidth_Bps=network.number("bandwidth_GBps"),
+            group_nodes=network.count("group_nodes", null=0),
+            group_Bps=network.number("group_bandwidth_GBps", null=math.inf),
+        ),
         overhead_s=root.number("overhead_us"),
         launch_s=root.number("launch_us"),
         reduce_Bps=root.number("reduce_GBps"),
@@ -201,8 +207,10 @@ class _Object:
             self.refuse(name, value, "true or false")
         return bool(value)
 
-    def count(self, name: str) -> int:
+    def count(self, name: str, null: int | None = None) -> int:
         value = self.take(name)
+        if value is None and null is not None:
+            return null
         low, high = _COUNT
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.refuse(name, value, f"a whole number from {low} to {high}")

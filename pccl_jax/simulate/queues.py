@@ -1,4 +1,4 @@
-"""Servers that messages take turns at: NICs, ports, a node's memory."""
+"""Servers that messages take turns at: NICs, and the ports of ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Queue:
             self._used = np.flatnonzero(counts)
             self._rows = _rows(servers, self._used, self._most)
 
-    def serve(self, come: Floats, service: float) -> Floats:
+    def serve(self, come: Floats, service: Floats) -> Floats:
         """float64[n]: when each message, there at ``come``, has been served for ``service``."""
         if self._most <= 1:
             done: Floats = np.maximum(come, self._free[self._servers]) + service
@@ -33,19 +33,21 @@ class Queue:
             return done
         return self._serve_in_turn(come, service)
 
-    def _serve_in_turn(self, come: Floats, service: float) -> Floats:
-        # The last column stands for no message, which comes never.
+    def _serve_in_turn(self, come: Floats, service: Floats) -> Floats:
+        # The number beyond the last stands for no message, which never comes and takes nothing.
         waiting = np.append(come, np.inf)[self._rows]
         order = np.argsort(waiting, axis=1, kind="stable")
-        waiting = np.take_along_axis(waiting, order, axis=1)
-        messages = np.take_along_axis(self._rows, order, axis=1)
+        rows = np.take_along_axis(self._rows, order, axis=1)
+        waiting = np.maximum(
+            np.take_along_axis(waiting, order, axis=1), self._free[self._used, None]
+        )
+        # The k-th is done at the latest of: the j-th has come, and the j-th to k-th are served.
+        after = np.cumsum(np.append(service, 0.0)[rows], axis=1)
+        before = after - np.append(service, 0.0)[rows]
+        served = np.maximum.accumulate(waiting - before, axis=1) + after
         done = np.empty(come.size + 1)
-        free = self._free[self._used]
-        for turn in range(self._most):
-            served = np.maximum(waiting[:, turn], free) + service
-            done[messages[:, turn]] = served
-            free = np.where(np.isfinite(served), served, free)
-        self._free[self._used] = free
+        done[rows] = served
+        self._free[self._used] = np.where(np.isfinite(served), served, -np.inf).max(axis=1)
         return done[:-1]
 
 
