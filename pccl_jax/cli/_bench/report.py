@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pccl_jax
@@ -18,10 +17,8 @@ from pccl_jax.cli._bench.peers import geometric_mean, mark_stalls, peer_summarie
 from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.cli._bench.worker import Report, describe
 from pccl_jax.cli._libraries import package_version
-
-#: Raised by one whenever a reader of the JSON file would have to change.
-SCHEMA = "pccl_jax.bench"
-VERSION = 1
+from pccl_jax.dispatch.machine import fingerprint
+from pccl_jax.dispatch.samples import BENCH_SCHEMA, BENCH_VERSION
 
 Document = dict[str, Any]
 
@@ -67,11 +64,12 @@ def document(plans: Sequence[Settings], reports: Sequence[Report]) -> Document:
     """Everything that was measured: what ``--json`` writes and the tables show."""
     samples = mark_stalls([sample for report in reports for sample in report["samples"]])
     return {
-        "schema": SCHEMA,
-        "version": VERSION,
+        "schema": BENCH_SCHEMA,
+        "version": BENCH_VERSION,
         "machine": machine(),
         "settings": [asdict(plan) for plan in plans],
         "samples": samples,
+        "wrong": [entry for report in reports for entry in report["wrong"]],
         "lowering": [sample for report in reports for sample in report["lowering"]],
         "own_time": [sample for report in reports for sample in report["own_time"]],
         "summary": summaries(samples),
@@ -109,8 +107,8 @@ def summaries(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def machine() -> dict[str, Any]:
     """What a reader of the figures has to know of the machine."""
     return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        **fingerprint(),
+        "usable_cores": len(os.sched_getaffinity(0)),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -118,12 +116,3 @@ def machine() -> dict[str, Any]:
         **{name: package_version(name) for name in ("jax", "jaxlib", "numpy")},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def _cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
-    models = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
-    return models[0] if models else platform.machine()
