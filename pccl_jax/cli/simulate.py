@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from pccl_jax.cli._plotting import pyplot
 from pccl_jax.cli._simulate import arguments, plot, tables
 from pccl_jax.cli._simulate.sweep import Progress, document, plan, sweep
 from pccl_jax.simulate import load_machine, machine_names
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     machine = load_machine(args.machine)
     settings = plan(args, machine)
     if args.plot:
-        plot.require_matplotlib()
+        pyplot()
     samples = sweep(machine, settings, Progress(settings))
     show = tables.maps if args.map else tables.render
     print(show(machine, samples, settings, markdown=args.markdown), flush=True)
