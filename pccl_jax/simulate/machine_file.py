@@ -122,6 +122,60 @@ def parse_machine(content: bytes, where: str = "machine") -> Machine:
     return _machine(root)
 
 
+def dump_machine(machine: Machine) -> str:
+    """The file's text; :func:`parse_machine` is its inverse, up to rounding.
+
+    Example:
+        >>> parse_machine(dump_machine(load_machine("host")).encode()).name
+        'host'
+    """
+    node, network = machine.node, machine.network
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "name": machine.name,
+        "description": machine.description,
+        "nodes": machine.nodes,
+        "ranks_per_node": machine.ranks_per_node,
+        "nics_per_node": machine.nics_per_node,
+        "node": {
+            "latency_us": node.latency_s * 1e6,
+            "bandwidth_GBps": node.bandwidth_Bps / 1e9,
+            "shared_bandwidth_GBps": _finite(node.shared_Bps / 1e9),
+            "direct": node.direct,
+        },
+        "network": {
+            "latency_us": network.latency_s * 1e6,
+            "bandwidth_GBps": network.bandwidth_Bps / 1e9,
+            "group_nodes": network.group_nodes or None,
+            "group_bandwidth_GBps": _finite(network.group_Bps / 1e9),
+        },
+        "overhead_us": machine.overhead_s * 1e6,
+        "launch_us": machine.launch_s * 1e6,
+        "reduce_GBps": machine.reduce_Bps / 1e9,
+        "copy_GBps": machine.copy_Bps / 1e9,
+        "segment_KiB": machine.segment_bytes / 1024,
+        "shuffles": machine.shuffles,
+        "nccl": [_protocol_members(protocol) for protocol in machine.nccl],
+        "sources": machine.sources,
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _protocol_members(protocol: Protocol) -> dict[str, Any]:
+    values = ((field.name, getattr(protocol, field.name)) for field in fields(Protocol))
+    return {
+        f"{name.removesuffix('_s')}_us" if name.endswith("_s") else name: value * 1e6
+        if name.endswith("_s")
+        else value
+        for name, value in values
+    }
+
+
 def _machine(root: _Object) -> Machine:
     node, network = root.object("node"), root.object("network")
     machine = Machine(
