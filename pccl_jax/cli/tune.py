@@ -24,13 +24,20 @@ import pccl_jax
 from pccl_jax.cli._bench import arguments
 from pccl_jax.cli._libraries import package_version
 from pccl_jax.cli._plotting import plot_file, pyplot
-from pccl_jax.cli._tune import decisions, report, sources, sweep
-from pccl_jax.dispatch.machine import configuration_folder, fingerprint, model_file, short_name
+from pccl_jax.cli._tune import decisions, machine, report, sources, sweep
+from pccl_jax.dispatch.machine import (
+    configuration_folder,
+    fingerprint,
+    machine_file,
+    model_file,
+    short_name,
+)
 from pccl_jax.dispatch.model import Model
 from pccl_jax.dispatch.samples import samples_of_bench, tabulate
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.runtime.launcher import find_launch
 from pccl_jax.runtime.world import joined_world
+from pccl_jax.simulate import dump_machine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,9 +141,21 @@ def _finish(args: argparse.Namespace, training: Any, source: sources.Source) -> 
     path = args.output or model_file(source.machine)
     _write(path, model.to_json())
     print(f"\nThe model is in {path}{_use(path, source)}", flush=True)
+    if not source.simulated:
+        _write_machine(args, source)
     if args.plot:
         decisions.plot(model.svms, table, args.plot)
     return 0
+
+
+def _write_machine(args: argparse.Namespace, source: sources.Source) -> None:
+    """The cost model decides about what the learned model has not seen: it gets its figures too."""
+    fitted = machine.calibrated(source)
+    if fitted is None:
+        return
+    path = args.output.with_suffix(".machine.json") if args.output else machine_file()
+    _write(path, dump_machine(fitted))
+    print(f"The cost model's figures are in {path}", flush=True)
 
 
 def _made(samples: int) -> dict[str, Any]:

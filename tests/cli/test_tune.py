@@ -19,6 +19,8 @@ from pccl_jax.cli._tune import sweep
 from pccl_jax.dispatch.learned import read_model
 from pccl_jax.dispatch.machine import fingerprint, model_file, short_name
 from pccl_jax.errors import ConfigurationError
+from pccl_jax.simulate import dump_machine, estimate, load_machine
+from pccl_jax.types import Collective
 
 ROOT = Path(__file__).parents[2]
 HERE = dict(fingerprint())
@@ -209,3 +211,27 @@ def test_under_mpiexec(folder: Path) -> None:
     measured = json.loads((folder / f"bench-{short_name(HERE)}.json").read_text())["samples"]
     assert {s["nodes"] for s in measured} == {1, 2}
     assert "mpi" in {s["algorithm"] for s in measured}
+
+
+def test_figures_of_the_cost_model_are_written(folder: Path, tmp_path: Path) -> None:
+    """Small messages took 10 us, a quarter of what ``host`` would have them take."""
+    output = tmp_path / "my.json"
+    bench = bench_file(tmp_path / "bench.json")
+    assert main(["tune", "--from", str(bench), "--output", str(output)]) == 0
+    fitted = load_machine(tmp_path / "my.machine.json")
+    host = load_machine("host")
+    assert fitted.name.startswith("tuned_")
+    times = [estimate(Collective.ALL_REDUCE, "ring", 256, 1, 4, m) for m in (fitted, host)]
+    assert 10e-6 < times[0] < 0.85 * times[1]
+
+
+def test_simulated_machines(folder: Path, tmp_path: Path) -> None:
+    whole = json.loads(dump_machine(load_machine("frontier"))) | {"nodes": 3, "ranks_per_node": 2}
+    (tmp_path / "small.json").write_text(json.dumps(whole))
+    output = tmp_path / "my.json"
+    assert main(["tune", "--simulate", str(tmp_path / "small.json"), "--output", str(output)]) == 0
+    model = read_model(output)
+    assert model.simulated
+    assert set(model.svms) == {collective.label for collective in Collective}
+    assert not (tmp_path / "my.machine.json").exists()
+    assert main(["tune", "--simulate", "frontier", "--from", str(output)]) == 1
