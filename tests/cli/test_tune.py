@@ -200,7 +200,8 @@ def test_without_scikit_learn(
 @across_processes
 def test_under_mpiexec(folder: Path) -> None:
     launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", "2"]
-    options = ["--quick", "--collectives", "all_gather", "--sizes", "1KiB,64KiB"]
+    options = ["--quick", "--max-time", "0.1", "--collectives", "all_gather"]
+    options += ["--sizes", "1KiB,64KiB"]
     done = tune(*options, "--ranks-per-node", "1", launcher=launcher)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("The model is in") == 1
