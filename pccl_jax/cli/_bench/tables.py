@@ -75,10 +75,12 @@ def _lowering(samples: Samples, *, markdown: bool) -> str:
 
 def _verdict(summary: dict[str, Any]) -> str:
     worst = summary["worst"]
-    best = f"; {summary['to_best']:.2f} of the time of the fastest algorithm of each cell"
+    best = ""
+    if "to_best" in summary:
+        best = f"; {summary['to_best']:.2f} of the time of the fastest algorithm of each cell"
     return (
         f"{summary['contender']}, {summary['dtype']}, {summary['ranks']} devices: geometric mean "
         f"of {summary['cells']} ratios {summary['geometric_mean']:.2f}, worst {worst['ratio']:.2f} "
         f"({worst['collective']} of {format_size(worst['nbytes'])})"
-        + (best if "to_best" in summary else "")
+        f"{best}"
     )
