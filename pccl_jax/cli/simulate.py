@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from pccl_jax.cli._plotting import pyplot
 from pccl_jax.cli._simulate import arguments, plot, tables
 from pccl_jax.cli._simulate.sweep import Progress, document, plan, sweep
 from pccl_jax.simulate import load_machine, machine_names
@@ -31,9 +32,10 @@ def run(args: argparse.Namespace) -> int:
     machine = load_machine(args.machine)
     settings = plan(args, machine)
     if args.plot:
-        plot.require_matplotlib()
+        pyplot()
     samples = sweep(machine, settings, Progress(settings))
-    print(tables.render(machine, samples, settings, markdown=args.markdown), flush=True)
+    show = tables.maps if args.map else tables.render
+    print(show(machine, samples, settings, markdown=args.markdown), flush=True)
     if args.json:
         whole = document(machine, settings, samples)
         args.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")

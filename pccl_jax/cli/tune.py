@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="fit to files of `bench --json`, or of earlier runs, instead of measuring",
     )
+    option(
+        "--simulate",
+        metavar="MACHINE",
+        help="fit to simulated times of a machine (see `simulate --list-machines`) or of a file",
+    )
     arguments.add_sweep(parser, "256 B to 64 MiB, powers of 4 and odd sizes between them")
     option(
         "--ranks-per-node",
@@ -67,10 +72,13 @@ def run(args: argparse.Namespace) -> int:
         pyplot()
     launch = find_launch(os.environ)
     processes = launch.processes if launch else 1
-    if args.files:
+    if args.files or args.simulate:
         if processes > 1:
-            raise ConfigurationError("--from fits to files, in one process: run it without mpiexec")
-        return _finish(args, training, sources.from_files(args.files))
+            raise ConfigurationError("nothing is measured, in one process: run it without mpiexec")
+        if args.files and args.simulate:
+            raise ConfigurationError("--from and --simulate are two sources: give one of them")
+        found = sources.from_files(args.files) if args.files else sources.simulated(args.simulate)
+        return _finish(args, training, found)
     whole = sources.measure(sweep.plans(args, processes))
     return _by_root(lambda: _finish(args, training, _kept(args, whole)) or len(whole["failures"]))
 

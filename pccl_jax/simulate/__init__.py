@@ -13,4 +13,7 @@ from pccl_jax.simulate.machine import Protocol as Protocol
 from pccl_jax.simulate.machine_file import load_machine as load_machine
 from pccl_jax.simulate.machine_file import machine_names as machine_names
 from pccl_jax.simulate.machine_file import parse_machine as parse_machine
+from pccl_jax.simulate.sweep import Timing as Timing
+from pccl_jax.simulate.sweep import groups as groups
+from pccl_jax.simulate.sweep import sweep as sweep
 from pccl_jax.simulate.vendor import VENDORS as VENDORS

@@ -60,10 +60,13 @@ class Protocol:
         network_s: seconds a hop between nodes, in a ring.
         post_s: seconds to post a network operation: in a ring over several nodes no hop takes less.
         bandwidth_share: part of the bandwidth that carries data, in a ring.
+        factors: further parts of it by size: the i-th for 64 * 2**i bytes and more, the last for
+            all larger ones; none where it is empty.
         tree_base_s: as ``base_s``, in a tree; likewise the rest.
         tree_node_s: as ``node_s``.
         tree_network_s: as ``network_s``.
         tree_bandwidth_share: as ``bandwidth_share``.
+        tree_factors: as ``factors``.
     """
 
     protocol: str
@@ -72,10 +75,12 @@ class Protocol:
     network_s: float
     post_s: float
     bandwidth_share: float
+    factors: tuple[float, ...]
     tree_base_s: float
     tree_node_s: float
     tree_network_s: float
     tree_bandwidth_share: float
+    tree_factors: tuple[float, ...]
 
 
 @dataclass(frozen=True)

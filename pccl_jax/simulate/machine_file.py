@@ -159,7 +159,9 @@ def _machine(root: _Object) -> Machine:
 def _protocol(entry: _Object) -> Protocol:
     values: dict[str, Any] = {"protocol": entry.text("protocol")}
     for field in fields(Protocol)[1:]:
-        if field.name.endswith("share"):
+        if field.name.endswith("factors"):
+            values[field.name] = entry.shares(field.name)
+        elif field.name.endswith("share"):
             values[field.name] = entry.number(field.name, bounds=(1e-6, 1.0))
         else:
             values[field.name] = entry.number(f"{field.name.removesuffix('_s')}_us")
@@ -228,6 +230,16 @@ class _Object:
         if not ordinary or not low <= value <= high:
             self.refuse(name, value, f"a number from {low:g} to {high:g}")
         return float(value) * _FACTORS.get(name.rpartition("_")[2], 1.0)
+
+    def shares(self, name: str) -> tuple[float, ...]:
+        """A list of numbers from 0 to 1, 0 excluded, that may be missing."""
+        value = self._left.pop(name, [])
+        if not isinstance(value, list) or len(value) > 64:
+            self.refuse(name, value, "a list of at most 64 numbers")
+        entry = _Object(
+            {str(i): v for i, v in enumerate(value)}, self._where, f"{self._path}{name}."
+        )
+        return tuple(entry.number(str(i), bounds=(1e-6, 1.0)) for i in range(len(value)))
 
     def object(self, name: str) -> _Object:
         return _Object(self.take(name), self._where, f"{self._path}{name}.")

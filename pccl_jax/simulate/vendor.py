@@ -9,9 +9,8 @@ with steps = n - 1 and N' = N - 1, both twice for an all-reduce, which may also 
 ``base + 2 ((n / N - 1) node hop + log2 N network hop) + 2 nbytes / bandwidth``. Each protocol (LL,
 LL128, Simple) has its own constants and its own part of the bandwidth, which is that of all NICs
 of the node together, or of a rank's links within it where that is less. A hop of a ring over
-several nodes takes at least what posting to the network takes. Left out: the correction
-factors for trees of medium size, the plateau of rings, PAT (one rank a node), NVLink SHARP and
-in-network reduction.
+several nodes takes at least what posting to the network takes, and bandwidth is corrected by size.
+Left out: the plateau of rings, PAT (one rank a node), NVLink SHARP and in-network reduction.
 
 ``mpi`` is the better of a flat ring and flat recursive doubling (and of recursive doubling of the
 whole vector for an all-reduce), as in MPICH and Open MPI (Thakur, Rabenseifner and Gropp, 2005).
@@ -94,4 +93,11 @@ def _ring(
 def _tree(p: Protocol, nbytes: float, nodes: int, local: int, machine: Machine) -> float:
     depth = math.floor(math.log2(nodes))
     latency_s = p.tree_base_s + 2 * ((local - 1) * p.tree_node_s + depth * p.tree_network_s)
-    return latency_s + 2 * nbytes / (_bandwidth(nodes, local, machine) * p.tree_bandwidth_share)
+    share = p.tree_bandwidth_share * _factor(p.tree_factors, nbytes)
+    return latency_s + 2 * nbytes / (_bandwidth(nodes, local, machine) * share)
+
+
+def _factor(factors: tuple[float, ...], nbytes: float) -> float:
+    """What the size leaves of the bandwidth; sizes are counted in powers of two from 64 bytes."""
+    power = max(0, int(nbytes) >> 6).bit_length() - 1
+    return factors[min(max(power, 0), len(factors) - 1)] if factors else 1.0

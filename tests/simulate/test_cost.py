@@ -130,9 +130,9 @@ def test_nccl_by_hand() -> None:
     nbytes, share = 64 << 20, 2047 / 2048
     ll128 = 14e-6 + 1536 * 2.0e-6 + 511 * 4.0e-6 + nbytes * share / (100e9 * 0.92)
     assert estimate(Collective.ALL_GATHER, "nccl", nbytes, 512, 4, perlmutter) == close(ll128)
-    tree = 8.4e-6 + 2 * (3 * 4.0e-6 + 9 * 14.0e-6) + 2 * nbytes / (100e9 * 0.92)
+    tree = 14e-6 + 2 * (3 * 1.25e-6 + 9 * 8.5e-6) + 2 * nbytes / (100e9 * 0.86 * 0.9)
     got = estimate(Collective.ALL_REDUCE, "nccl", nbytes, 512, 4, perlmutter)
-    assert got <= tree
+    assert got == close(tree)
     assert estimate(Collective.ALL_REDUCE, "nccl", 0, 1, 1, perlmutter) == 0
 
 

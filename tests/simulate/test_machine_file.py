@@ -107,6 +107,20 @@ def test_figures_of_a_wrong_type_or_size(path: str, value: Any) -> None:
         ("nccl", [{}] * 99, "for nccl, expected a list of at most 16"),
         ("nccl", [{"protocol": "LL"}], r"nccl\[0\].base_us is missing"),
         ("sources", {"nodes": 3}, "got 3 for sources.nodes, expected a text"),
+        (
+            "nccl",
+            [
+                {
+                    "protocol": "LL",
+                    "base_us": 1,
+                    "node_us": 1,
+                    "network_us": 1,
+                    "post_us": 1,
+                    "bandwidth_share": 2,
+                }
+            ],
+            "got 2 for nccl.0..bandwidth_share, expected a number f",
+        ),
         ("latency_us", 4, "the document has the unknown latency_us; remove it or correct"),
         ("network.nic", 4, "network. has the unknown nic"),
     ],

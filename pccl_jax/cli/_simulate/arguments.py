@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pccl_jax import schedule
 from pccl_jax.cli._bench.arguments import output_file
 from pccl_jax.cli._bench.settings import parse_size
+from pccl_jax.cli._plotting import plot_file
 from pccl_jax.simulate import VENDORS, machine_names
 from pccl_jax.types import Collective
 
@@ -67,8 +68,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="estimate as the dispatcher does, in microseconds a cell, instead of playing messages",
     )
+    option(
+        "--map",
+        action="store_true",
+        help="print only the best of ours and its gain over the rest, ranks by bytes",
+    )
     option("--json", type=output_file, metavar="FILE", help="write every figure there")
-    option("--plot", type=output_file, metavar="FILE", help="draw times there (needs matplotlib)")
+    option("--plot", type=plot_file, metavar="FILE", help="draw times there (needs matplotlib)")
     option("--markdown", action="store_true", help="print tables for a document")
 
 

@@ -1,42 +1,33 @@
-"""Times over ranks, or over bytes, on logarithmic axes. The only part that needs matplotlib."""
+"""Times over ranks, or over bytes, on logarithmic axes."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 from pccl_jax.cli._bench.grid import distinct
 from pccl_jax.cli._bench.settings import format_size
+from pccl_jax.cli._plotting import pyplot
 from pccl_jax.cli._simulate.sweep import Sample
-from pccl_jax.errors import ConfigurationError
 from pccl_jax.simulate import VENDORS, Machine
 
 #: Panels in a row; of more sizes, some evenly spread ones are shown.
 _COLUMNS = 4
 
 
-def require_matplotlib() -> None:
-    """Raises ConfigurationError where matplotlib is missing, before anything is computed for it."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigurationError(
-            "--plot needs matplotlib, which is not installed: pip install 'pccl_jax[plot]', or "
-            "leave --plot out"
-        )
-
-
 def draw(path: Path, machine: Machine, samples: list[Sample]) -> None:
     """Writes a figure with a row for each collective; the ending of ``path`` says the format.
 
     Raises:
-        ConfigurationError: where matplotlib has no such format.
+        ConfigurationError: where matplotlib is not installed.
     """
-    from matplotlib.figure import Figure
-
+    plt = pyplot()
     over, panel = ("ranks", "nbytes") if _several(samples, "ranks") else ("nbytes", "ranks")
     collectives = [name for (name,) in distinct(samples, "collective")]
     panels = _spread([value for (value,) in distinct(samples, panel)])
-    figure = Figure(figsize=(3.6 * len(panels), 3 * len(collectives) + 0.6), layout="constrained")
+    figure = plt.figure(
+        figsize=(3.6 * len(panels), 3 * len(collectives) + 0.6), layout="constrained"
+    )
     grid = figure.subplots(len(collectives), len(panels), squeeze=False, sharex=True)
     for row, collective in enumerate(collectives):
         for column, value in enumerate(panels):
@@ -45,10 +36,8 @@ def draw(path: Path, machine: Machine, samples: list[Sample]) -> None:
             _panel(grid[row][column], cell, over, f"{collective}, {what}")
     figure.legend(*grid[-1][0].get_legend_handles_labels(), loc="outside upper center", ncols=8)
     figure.suptitle(f"simulated on {machine.name}", fontsize="small", x=0.01, ha="left")
-    try:
-        figure.savefig(path, dpi=120)
-    except ValueError as error:
-        raise ConfigurationError(f"--plot {path}: {error}") from error
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def _several(samples: list[Sample], key: str) -> bool:

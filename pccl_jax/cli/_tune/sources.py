@@ -1,7 +1,8 @@
-"""Where the samples come from: measured now, or read from files of the benchmark."""
+"""Where the samples come from: measured now, read from files of the benchmark, or simulated."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from pccl_jax.cli._bench.report import Progress, document
 from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.cli._bench.worker import Report, in_step, spawn
 from pccl_jax.dispatch.machine import fingerprint
-from pccl_jax.dispatch.samples import Sample, read_bench
+from pccl_jax.dispatch.samples import Point, Sample, read_bench
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.runtime.world import joined_world
+from pccl_jax.simulate import Timing, groups, load_machine, sweep
+from pccl_jax.types import Collective
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,31 @@ def from_files(paths: Sequence[Path]) -> Source:
                 f"{machines[0]}; a model is of one machine"
             )
     return Source(samples, machines[0])
+
+
+def simulated(name: str) -> Source:
+    """The samples of a sweep on a machine model; progress goes to stderr.
+
+    What the model of NCCL takes is learned as ``xla``, whose collectives on GPU are NCCL's.
+
+    Raises:
+        ConfigurationError: where there is no such machine, or its file is wrong.
+    """
+    machine = load_machine(name)
+    samples = []
+    for collective in Collective:
+        for shape in groups(machine):
+            print(
+                f"Simulating {collective.label} on {shape[0]} nodes of {shape[1]}", file=sys.stderr
+            )
+            samples += [_sample(timing) for timing in sweep(machine, collective, [shape])]
+    return Source(samples, {"name": machine.name}, simulated=True)
+
+
+def _sample(timing: Timing) -> Sample:
+    point = Point(timing.collective.label, timing.nbytes, timing.nodes * timing.local, timing.nodes)
+    name = "xla" if timing.algorithm == "nccl" else timing.algorithm
+    return Sample(point, name, timing.seconds, timing.seconds, timing.seconds)
 
 
 def is_root() -> bool:
