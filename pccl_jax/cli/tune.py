@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,...",
         help="measure with emulated nodes of so many ranks as well",
     )
-    arguments.add_time(parser)
+    arguments.add_time(parser, sweep.THOROUGH)
     option(
         "--quick", action="store_true", help="few sizes and rounds: half a minute, a rough model"
     )

@@ -55,13 +55,15 @@ class Verdict:
         point: which.
         best: the label; where the choice is right too, the choice.
         chosen: the algorithm.
-        regret: its time over that of the fastest, at least 1.
+        fastest: the one with the least time.
+        regret: the time of the choice over that, at least 1.
         right: whether it is the fastest or ties with it.
     """
 
     point: Point
     best: str
     chosen: str
+    fastest: str
     regret: float
     right: bool
 
@@ -260,9 +262,11 @@ def _judge(svm: Svm, data: _Data, labels: Any) -> list[Verdict]:
     verdicts = []
     for row, (point, choice, label) in enumerate(zip(data.points, chosen, labels, strict=True)):
         right = bool(data.right[row, choice])
-        regret = float(data.times[row, choice] / data.times[row].min())
+        fastest = int(np.argmin(data.times[row]))
+        regret = float(data.times[row, choice] / data.times[row, fastest])
         best = data.names[choice if right else label]
-        verdicts.append(Verdict(point, best, data.names[choice], regret, right))
+        first = data.names[fastest]
+        verdicts.append(Verdict(point, best, data.names[choice], first, regret, right))
     return verdicts
 
 

@@ -156,9 +156,31 @@ def test_ratios_are_paired() -> None:
 def test_summary_has_the_geometric_mean_and_the_worst_cell() -> None:
     assert geometric_mean([0.5, 2.0]) == pytest.approx(1)
     same = {"contender": "pccl", "dtype": "float32", "ranks": 2, "collective": "all_reduce"}
+    same |= {"measured": {"median_us": 1.0}}
     (summary,) = summaries([same | {"ratio": 0.5, "nbytes": 1}, same | {"ratio": 2, "nbytes": 4}])
     assert summary["geometric_mean"] == 1
     assert summary["worst"] == {"ratio": 2, "collective": "all_reduce", "nbytes": 4}
+    assert "to_best" not in summary  # there is nothing to choose from
+
+
+def test_our_own_choice_is_compared_with_the_fastest_algorithm() -> None:
+    def cell(nbytes: int, contender: str, median: float, **ratios: float) -> dict[str, Any]:
+        same = {"dtype": "float32", "ranks": 2, "collective": "all_reduce", "ratio": 1.0}
+        figures = {"measured": {"median_us": median}, "ratios": ratios}
+        return same | figures | {"contender": contender, "nbytes": nbytes}
+
+    chosen, *_ = summaries(
+        [
+            cell(8, "pccl", 9.0, **{"pccl:ring": 1.0, "pccl:rec": 0.5}),
+            cell(8, "pccl:ring", 9.0),
+            cell(8, "pccl:rec", 18.0),
+            cell(16, "pccl", 9.0, **{"pccl:ring": 1.0, "pccl:rec": 4.0}),
+            cell(16, "pccl:ring", 9.0),
+            cell(16, "pccl:rec", 2.0),
+        ]
+    )
+    assert chosen["contender"] == "pccl"
+    assert chosen["to_best"] == 2  # the mean of 1 and 4
 
 
 @pytest.mark.parametrize(

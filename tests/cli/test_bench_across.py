@@ -205,7 +205,7 @@ def test_quick_run_under_mpiexec(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     start = time.monotonic()
     options = ["--dtypes", "bfloat16,float32", "--sizes", "4KiB", "--algorithms", "auto,mpi"]
-    done = mpiexec("--quick", *options, "--json", str(file))
+    done = mpiexec("--quick", "--max-time", "0.2", *options, "--json", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert time.monotonic() - start < QUICK_S
     assert done.stdout.count("float32, 2 ranks on 1 node(s), 2 processes") == 1  # by the root

@@ -55,6 +55,7 @@ def test_table_marks_the_best(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_map(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--machine", "frontier", "--collective", "all_gather", "--map")
+    options += ("--algorithms", "hier_ring,hier_rec,nccl")
     assert run(*options, "--bytes", "1M,1G", "--ranks", "2048") == 0
     title, _, header, row, _, note = capsys.readouterr().out.splitlines()
     assert title == "all_gather on frontier"

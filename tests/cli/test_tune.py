@@ -118,7 +118,7 @@ def test_a_quick_run_writes_a_model_that_programs_use(folder: Path, tmp_path: Pa
     assert made.svms["all_reduce"].quality["points"] == 4
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert sorted(file.name for file in folder.iterdir()) == [
-        f"bench-{short_name(HERE)}.json", path.name,
+        f"bench-{short_name(HERE)}.json", f"machine-{short_name(HERE)}.json", path.name,
     ]  # fmt: skip
     again = tune("--from", str(folder / f"bench-{short_name(HERE)}.json"), "--output", "again.json")
     Path("again.json").unlink(missing_ok=True)
@@ -202,7 +202,8 @@ def test_without_scikit_learn(
 @across_processes
 def test_under_mpiexec(folder: Path) -> None:
     launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", "2"]
-    options = ["--quick", "--collectives", "all_gather", "--sizes", "1KiB,64KiB"]
+    options = ["--quick", "--max-time", "0.1", "--collectives", "all_gather"]
+    options += ["--sizes", "1KiB,64KiB"]
     done = tune(*options, "--ranks-per-node", "1", launcher=launcher)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("The model is in") == 1

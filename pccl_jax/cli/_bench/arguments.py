@@ -92,17 +92,25 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_time(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that say for how long a case is measured."""
-    option = parser.add_argument
-    option("--min-time", type=_seconds, metavar="S", help="least seconds per case")
-    option("--max-time", type=_seconds, metavar="S", help="most seconds per case, about")
-    option("--repeats", type=_count, metavar="N", help="least rounds per case")
+def add_time(parser: argparse.ArgumentParser, defaults: tuple[int, float, float]) -> None:
+    """Declares the options that say for how long a case is measured.
+
+    Args:
+        parser: gets them.
+        defaults: least rounds, least and most seconds, for the help.
+    """
+    repeats, least_s, most_s = defaults
+    for name, kind, metavar, text in (
+        ("--min-time", _seconds, "S", f"least seconds per case, default {least_s:g}"),
+        ("--max-time", _seconds, "S", f"most seconds per case, about; default {most_s:g}"),
+        ("--repeats", _count, "N", f"least rounds per case, default {repeats}"),
+    ):
+        parser.add_argument(name, type=kind, metavar=metavar, help=text)
 
 
 def add_how(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that say how it is measured; times are 1 s, 10 s and 10 rounds."""
-    add_time(parser)
+    """Declares the options that say how it is measured."""
+    add_time(parser, _THOROUGH)
     option = parser.add_argument
     option("--quick", action="store_true", help="two sizes and few rounds, to see that it works")
     option(

@@ -25,7 +25,7 @@ def render(whole: Document, *, markdown: bool) -> str:
         parts.append(own_time(whole["own_time"], markdown=markdown))
     if whole["peers"]:
         parts.append("\n".join(map(peer_verdict, whole["peers"])))
-    elif whole["summary"]:
+    if whole["summary"]:
         parts.append("\n".join(map(_verdict, whole["summary"])))
     facts = whole["machine"]
     parts.append(
@@ -75,8 +75,12 @@ def _lowering(samples: Samples, *, markdown: bool) -> str:
 
 def _verdict(summary: dict[str, Any]) -> str:
     worst = summary["worst"]
+    best = ""
+    if "to_best" in summary:
+        best = f"; {summary['to_best']:.2f} of the time of the fastest algorithm of each cell"
     return (
         f"{summary['contender']}, {summary['dtype']}, {summary['ranks']} devices: geometric mean "
         f"of {summary['cells']} ratios {summary['geometric_mean']:.2f}, worst {worst['ratio']:.2f} "
         f"({worst['collective']} of {format_size(worst['nbytes'])})"
+        f"{best}"
     )

@@ -70,7 +70,8 @@ def _worst(verdict: Verdict) -> str:
     if verdict.regret <= 1:
         return "every choice was the best"
     p = verdict.point
+    noise = ", which is within the noise" if verdict.right else ""
     return (
-        f"worst: {verdict.chosen} instead of {verdict.best}, {verdict.regret:.2f}x its time, for "
-        f"{format_size(p.nbytes)} {p.dtype} on {p.ranks} ranks, {p.nodes} node(s)"
+        f"worst: {verdict.chosen} instead of {verdict.fastest}, {verdict.regret:.2f}x its time"
+        f"{noise}, for {format_size(p.nbytes)} {p.dtype} on {p.ranks} ranks, {p.nodes} node(s)"
     )

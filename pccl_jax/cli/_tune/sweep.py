@@ -12,7 +12,7 @@ from pccl_jax.types import Collective
 _DEVICES = (2, 4, 8)
 _QUICK_DEVICES = (2, 4)
 #: Rounds at least, seconds at least and at most per case.
-_THOROUGH, _QUICK = (12, 0.5, 5.0), (6, 0.05, 0.5)
+THOROUGH, QUICK = (12, 0.5, 5.0), (6, 0.05, 0.5)
 _QUICK_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20)
 
 
@@ -75,7 +75,7 @@ def _settings(
     groups: tuple[int, ...],
     per_node: int | None,
 ) -> Settings:
-    repeats, min_time_s, max_time_s = _QUICK if args.quick else _THOROUGH
+    repeats, min_time_s, max_time_s = QUICK if args.quick else THOROUGH
     return Settings(
         devices=devices,
         collectives=args.collectives or tuple(c.label for c in Collective),
