@@ -54,6 +54,7 @@ def collect() -> dict[str, Any]:
         "processes": _or_error(_processes),
         "devices": _or_error(_devices),
         "topology": _or_error(_topology),
+        "choice": _or_error(_choice),
         "mpi": vars(mpi),
         "nccl": find_nccl(),
     }
@@ -78,6 +79,7 @@ def render(report: dict[str, Any]) -> str:
         "processes": _line(report["processes"], "{summary}"),
         "devices": _line(report["devices"], "{summary}"),
         "topology": _line(report["topology"], "{summary}"),
+        "choice": _line(report["choice"], "{summary}"),
         "transports": ", ".join(report["topology"].get("transports", ())) or "none",
         "mpi": ", ".join(filter(None, found_mpi)) or "not found",
         "nccl": report["nccl"] or "not found",
@@ -146,6 +148,19 @@ def _topology() -> dict[str, Any]:
     }
 
 
+def _choice() -> dict[str, Any]:
+    """By what collectives that ask for no algorithm get one."""
+    from pccl_jax.dispatch import cost, learned
+
+    model = learned.learned()
+    return {
+        "summary": f"{model or 'no learned model (pccl-jax tune writes one)'}; "
+        f"cost model of {cost.machine().name}",
+        "model": None if model is None else model.name,
+        "machine": cost.machine().name,
+    }
+
+
 def _missing(report: dict[str, Any]) -> list[dict[str, str]]:
     """What is not there although someone may want it, and the command that brings it."""
     missing = []
@@ -156,5 +171,6 @@ def _missing(report: dict[str, Any]) -> list[dict[str, str]]:
     if report["nccl"] is None:
         missing.append(("NCCL, for GPUs", _NCCL_HINT))
     if package_version("scikit-learn") is None:
-        missing.append(("scikit-learn, for examples/ddp_digits.py", "pip install 'pccl_jax[tune]'"))
+        what = "scikit-learn, for pccl-jax tune and examples/ddp_digits.py"
+        missing.append((what, "pip install 'pccl_jax[tune]'"))
     return [{"what": what, "how": how} for what, how in missing]

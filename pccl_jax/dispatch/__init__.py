@@ -1,7 +1,9 @@
 """Which algorithm a call takes, decided from static facts while the program is lowered."""
 
 from pccl_jax.dispatch.choice import Choice, Request, choices, record
+from pccl_jax.dispatch.policy import describe
 from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select
+from pccl_jax.dispatch.vendor import mpi_obstacle
 
 __all__ = [
     "VENDOR_ALGORITHMS",
@@ -9,6 +11,8 @@ __all__ = [
     "Request",
     "check_algorithm",
     "choices",
+    "describe",
+    "mpi_obstacle",
     "record",
     "select",
 ]

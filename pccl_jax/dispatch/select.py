@@ -1,21 +1,13 @@
-"""Chooses the algorithm: what the caller asked for where it applies, else a plain rule.
+"""Chooses the algorithm. The first that applies:
 
-The rule, from the alpha-beta model (log-step algorithms pay ``log2(nodes)`` latencies, rings
-``nodes - 1``; both move the same bytes, a ring only between neighbours):
+1. a group of one: ``xla``, there is nothing to move;
+2. what the call asked for, ``algorithm=``; it has to be able to serve;
+3. what ``using(...)`` or ``PCCL_ALGORITHM`` prefers, where it can serve;
+4. what the learned model says, where the request is in the range that it has learned from;
+5. the cheapest of our own algorithms by the cost model.
 
-=====================================  ==========================================
-group                                  algorithm
-=====================================  ==========================================
-one rank                               ``xla`` (nothing to move)
-all ranks on one node                  ``hier_rec`` (its one phase is shared memory)
-even nodes, all-reduce <= 32 KiB       ``latency``
-even nodes, <= 4 MiB                   ``hier_rec``
-even nodes, larger                     ``hier_ring``
-uneven nodes, <= 4 MiB                 ``rec``
-uneven nodes, larger                   ``ring``
-=====================================  ==========================================
-
-``mpi`` is taken on request only.
+A hierarchical algorithm that was asked for is taken as its flat relative where nodes have different
+numbers of ranks. 4 and 5 choose only among what can serve.
 """
 
 from __future__ import annotations
@@ -24,13 +16,15 @@ import difflib
 from dataclasses import replace
 
 from pccl_jax import schedule
+from pccl_jax.dispatch.candidates import candidates
 from pccl_jax.dispatch.choice import Choice, Request
+from pccl_jax.dispatch.cost import cheapest
+from pccl_jax.dispatch.learned import learned
+from pccl_jax.dispatch.predict import choose
+from pccl_jax.dispatch.samples import Point
 from pccl_jax.dispatch.vendor import mpi_obstacle
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
-
-LATENCY_BYTES = 32 << 10
-LOG_STEP_BYTES = 4 << 20
 
 #: Algorithms that hand the collective to somebody else's implementation.
 VENDOR_ALGORITHMS = ("xla", "mpi")
@@ -78,11 +72,11 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
             raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
         return _named(request, wished, "asked for by the call")
     if preferred == "mpi" and obstacle:
-        choice = _by_rule(request)
+        choice = _decide(request)
         return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
-    return _by_rule(request)
+    return _decide(request)
 
 
 def _serves(name: str, collective: Collective) -> bool:
@@ -96,15 +90,30 @@ def _named(request: Request, name: str, reason: str) -> Choice:
     return Choice(request, name, reason)
 
 
-def _by_rule(request: Request) -> Choice:
-    small = request.nbytes <= LOG_STEP_BYTES
-    if not request.even:
-        name = "rec" if small else "ring"
-        return Choice(request, name, "its nodes have different numbers of ranks")
-    if request.nodes == 1:
-        return Choice(request, "hier_rec", "all ranks share a node")
-    if request.collective is Collective.ALL_REDUCE and request.nbytes <= LATENCY_BYTES:
-        return Choice(request, "latency", f"at most {LATENCY_BYTES >> 10} KiB")
-    if small:
-        return Choice(request, "hier_rec", f"at most {LOG_STEP_BYTES >> 20} MiB")
-    return Choice(request, "hier_ring", f"more than {LOG_STEP_BYTES >> 20} MiB")
+def _decide(request: Request) -> Choice:
+    return _by_model(request) or cheapest(request)
+
+
+def _by_model(request: Request) -> Choice | None:
+    """What the learned model says, where there is one and the request is like what it has seen."""
+    use = learned()
+    svm = None if use is None else use.model.svms.get(request.collective.label)
+    if svm is None:
+        return None
+    point = point_of(request)
+    if not svm.covers(point):
+        return None
+    name = choose(svm, svm.values(point), candidates(request))
+    return None if name is None else Choice(request, name, f"learned: {use}")
+
+
+def point_of(request: Request) -> Point:
+    """What the learned model sees of a request."""
+    return Point(
+        request.collective.label,
+        request.nbytes,
+        request.ranks,
+        request.nodes,
+        request.ranks_per_process,
+        request.dtype,
+    )

@@ -90,8 +90,7 @@ def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int)
     row_bytes = math.prod(shape[call.dimension :]) * np.dtype(aval.dtype).itemsize // parts
     if row_bytes < SHORTEST_ROW_BYTES:
         return True
-    asked = "mpi" in (call.algorithm, preferred_algorithm())
-    return asked and _choose(ctx, call)[0].algorithm == "mpi"
+    return joined_world() is not None and _choose(ctx, call)[0].algorithm == "mpi"
 
 
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from pccl_jax import dispatch
 from pccl_jax._jax_compat import backends_exist, distributed_state
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.runtime.launcher import Launch, choose_card, find_launch, network_cards
@@ -109,6 +110,24 @@ def _check_alike(comm: Any, has_distributed: bool) -> None:
         if len(set(values)) > 1:
             told = ", ".join(f"{value!r} in process {rank}" for rank, value in enumerate(values))
             raise ConfigurationError(f"{name} must be equal in all processes, but it is {told}")
+    _check_choices(comm)
+
+
+def _check_choices(comm: Any) -> None:
+    """Who decides by other figures may choose another algorithm, and send other messages."""
+    policies = comm.allgather((_attempt(comm, dispatch.describe), socket.gethostname()))
+    said = dict.fromkeys(policy for policy, _ in policies)
+    if len(said) == 1:
+        return
+    told = []
+    for policy in said:
+        ranks = [f"process {r} ({host})" for r, (p, host) in enumerate(policies) if p == policy]
+        more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+        told.append(f"{policy} in {', '.join(ranks[:8])}{more}")
+    raise ConfigurationError(
+        f"the processes decide by different figures: {'; '.join(told)}. Give all of them the "
+        "same model and machine (PCCL_MODEL=FILE, PCCL_MACHINE=FILE), or none (PCCL_MODEL=none)."
+    )
 
 
 def _start_distributed(comm: Any, here: Any, local_device_ids: int | Sequence[int] | None) -> None:

@@ -20,6 +20,7 @@ from pccl_jax.schedule.ir import Schedule as Schedule
 from pccl_jax.schedule.ir import Step as Step
 from pccl_jax.schedule.ir import Vendor as Vendor
 from pccl_jax.schedule.registry import build as build
+from pccl_jax.schedule.registry import draft as draft
 from pccl_jax.schedule.registry import from_all_gather as from_all_gather
 from pccl_jax.schedule.registry import is_hierarchical as is_hierarchical
 from pccl_jax.schedule.registry import names as names

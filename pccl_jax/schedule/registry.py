@@ -1,4 +1,4 @@
-"""Algorithms by name, and the only door to a schedule: :func:`build`, which checks it."""
+"""Algorithms by name, and the only door to a schedule that runs: :func:`build` checks it."""
 
 from __future__ import annotations
 
@@ -141,6 +141,26 @@ def build(name: str, collective: Collective, nodes: int, local: int) -> Schedule
             collective, or if the group is empty.
         ScheduleError: if the algorithm's schedule does not implement the collective.
     """
+    return _build(*_request(name, collective, nodes, local))
+
+
+def draft(name: str, collective: Collective, nodes: int, local: int) -> Schedule:
+    """The schedule that :func:`build` would check, unchecked: to be looked at, never to be run.
+
+    Checking takes time that grows with the square of the group; whoever only estimates the cost
+    of a schedule that may not be chosen need not pay for it. The same object is returned for the
+    same arguments as long as it is cached.
+
+    Raises:
+        ConfigurationError: as :func:`build`.
+        ScheduleError: if the builder's schedule is for another collective or group.
+    """
+    return _draft(*_request(name, collective, nodes, local))
+
+
+def _request(
+    name: str, collective: Collective, nodes: int, local: int
+) -> tuple[_Algorithm, Collective, int, int]:
     algorithm = _find(name)
     if collective not in algorithm.collectives:
         raise ConfigurationError(
@@ -151,11 +171,18 @@ def build(name: str, collective: Collective, nodes: int, local: int) -> Schedule
         raise ConfigurationError(f"got {nodes} nodes x {local} ranks, expected at least 1 x 1")
     if not algorithm.hierarchical:
         nodes, local = nodes * local, 1
-    return _build(algorithm, collective, nodes, local)
+    return algorithm, collective, nodes, local
 
 
 @functools.lru_cache(maxsize=1024)
 def _build(algorithm: _Algorithm, collective: Collective, nodes: int, local: int) -> Schedule:
+    schedule = _draft(algorithm, collective, nodes, local)
+    check(schedule)
+    return schedule
+
+
+@functools.lru_cache(maxsize=4096)
+def _draft(algorithm: _Algorithm, collective: Collective, nodes: int, local: int) -> Schedule:
     schedule = algorithm.builder(collective, nodes, local)
     got = (schedule.collective, schedule.algorithm, schedule.nodes, schedule.local)
     expected = (collective, algorithm.name, nodes, local)
@@ -164,7 +191,6 @@ def _build(algorithm: _Algorithm, collective: Collective, nodes: int, local: int
             f"the builder of {algorithm.name!r} returned a schedule with (collective, algorithm, "
             f"nodes, local) = {got}, expected {expected}"
         )
-    check(schedule)
     return schedule
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ import pytest
 
 from pccl_jax.cli import main
 from pccl_jax.cli._bench.cases import Case, Problem
-from pccl_jax.cli._bench.check import mismatch
+from pccl_jax.cli._bench.check import count_wrong, mismatch
+from pccl_jax.cli._bench.columns import column_tables
 from pccl_jax.cli._bench.job import Alone
 from pccl_jax.cli._bench.measure import measure, paired
 from pccl_jax.cli._bench.report import geometric_mean, summaries
@@ -107,6 +109,7 @@ def test_mismatch_names_the_rank_and_the_element() -> None:
     right = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
     wrong = [right[0], np.array([0, 0, 5, 0], np.float32)]
     assert mismatch(right, right) is None
+    assert [count_wrong(right, other) for other in (right, wrong, right[:1])] == [0, 1, 8]
     assert "rank 1 has 1 of 4 elements wrong, the first at 2: 5.0" in (mismatch(right, wrong) or "")
     assert "float64[4] instead of float32[4]" in (mismatch(right, [np.zeros(4)] * 2) or "")
     assert "1 shards instead of 2" in (mismatch(right, right[:1]) or "")
@@ -153,9 +156,31 @@ def test_ratios_are_paired() -> None:
 def test_summary_has_the_geometric_mean_and_the_worst_cell() -> None:
     assert geometric_mean([0.5, 2.0]) == pytest.approx(1)
     same = {"contender": "pccl", "dtype": "float32", "ranks": 2, "collective": "all_reduce"}
+    same |= {"measured": {"median_us": 1.0}}
     (summary,) = summaries([same | {"ratio": 0.5, "nbytes": 1}, same | {"ratio": 2, "nbytes": 4}])
     assert summary["geometric_mean"] == 1
     assert summary["worst"] == {"ratio": 2, "collective": "all_reduce", "nbytes": 4}
+    assert "to_best" not in summary  # there is nothing to choose from
+
+
+def test_our_own_choice_is_compared_with_the_fastest_algorithm() -> None:
+    def cell(nbytes: int, contender: str, median: float, **ratios: float) -> dict[str, Any]:
+        same = {"dtype": "float32", "ranks": 2, "collective": "all_reduce", "ratio": 1.0}
+        figures = {"measured": {"median_us": median}, "ratios": ratios}
+        return same | figures | {"contender": contender, "nbytes": nbytes}
+
+    chosen, *_ = summaries(
+        [
+            cell(8, "pccl", 9.0, **{"pccl:ring": 1.0, "pccl:rec": 0.5}),
+            cell(8, "pccl:ring", 9.0),
+            cell(8, "pccl:rec", 18.0),
+            cell(16, "pccl", 9.0, **{"pccl:ring": 1.0, "pccl:rec": 4.0}),
+            cell(16, "pccl:ring", 9.0),
+            cell(16, "pccl:rec", 2.0),
+        ]
+    )
+    assert chosen["contender"] == "pccl"
+    assert chosen["to_best"] == 2  # the mean of 1 and 4
 
 
 @pytest.mark.parametrize(
@@ -186,14 +211,15 @@ def test_wrong_arguments_say_what_is_right(
 def test_quick_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     start = time.monotonic()
-    done = bench("--quick", "--devices", "2", "--json", str(file))
+    options = ["--devices", "2", "--algorithms", "auto", "--json", str(file)]
+    done = bench("--quick", *options)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - start < QUICK_S
     assert "[6/6]" in done.stderr
     assert "busbw GB/s" in done.stdout
     assert "geometric mean of 6 ratios" in done.stdout
     written = json.loads(file.read_text())
-    assert (written["schema"], written["version"], written["failures"]) == ("pccl_jax.bench", 1, [])
+    assert (written["schema"], written["version"], written["failures"]) == ("pccl_jax.bench", 2, [])
     assert {"cpu", "cores", "jax", "python", "date", "load_average"} <= set(written["machine"])
     assert len(written["samples"]) == 6
     for sample in written["samples"]:
@@ -201,15 +227,101 @@ def test_quick_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
 
 
 def check_sample(sample: dict[str, Any]) -> None:
-    place = {"collective", "dtype", "nbytes", "ranks", "nodes", "processes"}
+    place = {"collective", "dtype", "nbytes", "bytes", "count", "op", "ranks", "nodes", "processes"}
+    place |= {"ranks_per_process"}
     who = {"against", "contender", "algorithm", "checked", "rounds"}
     figures = {"baseline", "measured", "ratio", "ratio_quartiles", "ratios", "stalled"}
     assert set(sample) == place | who | figures
     assert (sample["ranks"], sample["checked"], sample["contender"]) == (2, True, "pccl")
     assert sample["algorithm"] in ("hier_rec", "hier_ring", "latency", "rec", "ring", "xla")
     for times in (sample["baseline"], sample["measured"]):
-        assert 0 < times["min_us"] <= times["median_us"] <= times["p90_us"]
-        assert times["busbw_GBps"] > 0
+        percents = [times[f"{name}_us"] for name in ("min", "p25", "median", "p75", "p95")]
+        assert percents[0] > 0
+        assert percents == sorted(percents)
+        assert times["algbw_GBps"] >= times["busbw_GBps"] > 0  # two ranks
+
+
+def test_all_algorithms_groups_and_a_plot(tmp_path: Path) -> None:
+    """Everything that one process can run; mpi is left out without a word."""
+    picture, file = tmp_path / "out.png", tmp_path / "bench.json"
+    options = ["--devices", "4", "--ranks", "2,4", "--collectives", "all_reduce", "--sizes", "1000"]
+    outputs = ["--plot", str(picture), "--json", str(file)]
+    done = bench("--quick", *options, "--algorithms", "all", *outputs)
+    assert done.returncode == 0, done.stderr
+    samples = json.loads(file.read_text())["samples"]
+    names = ["auto", "ring", "rec", "hier_ring", "hier_rec", "latency", "xla"]
+    shown = ["pccl" if name == "auto" else f"pccl:{name}" for name in names]
+    assert [(s["contender"], s["ranks"]) for s in samples] == [
+        (n, r) for r in (2, 4) for n in shown
+    ]
+    assert {(s["bytes"], s["count"], s["ranks_per_process"]) for s in samples} == {
+        (1000, 250, 2),
+        (992, 248, 4),
+    }
+    assert "float32, 2 ranks on 1 node(s), one process" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_groups_have_to_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--devices", "4", "--ranks", "3"]) == 1
+    assert "4 devices cannot be divided into groups of 3" in capsys.readouterr().err
+
+
+def test_a_plot_needs_matplotlib(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for command in ("bench", "tune"):
+        assert main([command, "--plot", str(tmp_path / "out.png")]) == 1
+        assert "pip install 'pccl_jax[plot]'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["bench", "--plot", str(tmp_path / "out.txt")])
+    assert "does not end in one of .png, .pdf, .svg" in capsys.readouterr().err
+
+
+def row(contender: str, median: float, ratio: float, **others: Any) -> dict[str, Any]:
+    """A sample of the document, of 1 MiB on two ranks against lax with 100 us."""
+    place = {"collective": "all_gather", "dtype": "float32", "nbytes": 1 << 20, "bytes": 1 << 20}
+    place |= {"count": 1 << 18, "op": "none", "ranks": 2, "nodes": 1, "processes": 1}
+    times = {"p95_us": 500.0, "algbw_GBps": 2.0, "busbw_GBps": 1.0}
+    figures = {"baseline": times | {"median_us": 100.0}, "measured": times | {"median_us": median}}
+    who = {"against": "lax", "contender": contender, "checked": True, "ratios": {"lax": ratio}}
+    return place | figures | who | others
+
+
+def test_the_table_marks_the_best_and_compares_with_the_best_baseline() -> None:
+    samples = [
+        row("pccl:ring", 80.0, 0.8) | {"ratios": {"lax": 0.8, "mpi": 1.6}},
+        row("pccl:xla", 60.0, 0.6),
+        row("mpi", 50.0, 0.5),
+    ]
+    wrong = [row("pccl:rec", 1.0, 1.0) | {"wrong": 7}]
+    (table,) = column_tables({"samples": samples, "wrong": wrong}, width=1000)
+    title, _, names, header, line = table.split("\n")
+    assert title == "float32, 2 ranks on 1 node(s), one process"
+    assert names.split("|")[1].strip() == "lax"
+    assert names.replace("|", " ").split() == ["lax", "pccl:ring", "pccl:xla", "mpi", "pccl:rec"]
+    assert header.split()[:5] == ["collective", "bytes", "count", "dtype", "op"]
+    cells = [cell.split() for cell in line.split("|")]
+    assert cells[0] == ["all_gather", "1048576", "262144", "float32", "none"]
+    assert cells[1] == ["100", "500", "2.00", "1.00", "0"]
+    assert cells[4] == ["50.0*", "500", "2.00", "1.00", "0"]
+    assert cells[5] == ["-", "-", "-", "-", "7"]
+    assert cells[6] == ["mpi", "1.60"]
+    assert line.count("*") == 1
+
+
+def test_a_narrow_table_is_cut_between_contenders() -> None:
+    samples = [row(name, 50.0, 0.5) for name in ("pccl:ring", "pccl:rec", "pccl:latency")]
+    (table,) = column_tables({"samples": samples, "wrong": []}, width=120)
+    assert max(map(len, table.splitlines())) <= 120
+    assert table.count("collective") == table.count("all_gather") == 5
+
+
+def test_unchecked_results_are_not_called_right() -> None:
+    samples = [row("pccl", 50.0, 0.5) | {"checked": False}]
+    (table,) = column_tables({"samples": samples, "wrong": []}, width=1000)
+    assert table.count("N/A") == 2
 
 
 def test_several_algorithms_and_markdown() -> None:
@@ -230,9 +342,10 @@ def test_lowering_is_measured() -> None:
 
 def test_a_wrong_result_is_found_and_named(tmp_path: Path) -> None:
     (tmp_path / "wrong_contender.py").write_text(WRONG)
-    options = ["--quick", "--devices", "2", "--sizes", "4KiB", "--contenders"]
-    done = bench(*options, "pccl,wrong_contender", path=tmp_path)
+    options = ["--quick", "--devices", "2", "--sizes", "4KiB", "--algorithms", "auto"]
+    done = bench(*options, "--contenders", "pccl,wrong_contender", path=tmp_path)
     assert done.returncode == 1
+    assert re.search(r"\| +- +- +- +- +2$", done.stdout, re.MULTILINE)  # one on each rank
     failure = "FAILED wrong: all_reduce of 4 KiB float32 on 2 devices: rank 0 has 1 of 1024"
     assert failure in done.stderr
     assert failure in done.stdout

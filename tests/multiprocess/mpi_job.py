@@ -132,6 +132,7 @@ def _environment(folder: Path, devices: int) -> dict[str, str]:
     own = {
         "JAX_NUM_CPU_DEVICES": str(devices),
         "JAX_PLATFORMS": "cpu",
+        "PCCL_CONFIG_HOME": str(folder),
         "PCCL_TEST_FOLDER": str(folder),
         "PCCL_TIMEOUT_S": "60",
         "PYTHONFAULTHANDLER": "1",

@@ -34,7 +34,12 @@ def test_alone_init_touches_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("processes", "devices", "steps"),
-    [(3, 2, ["plain", "pending"]), (2, 1, ["distributed_first"]), (2, 1, ["unused"])],
+    [
+        (3, 2, ["plain", "pending"]),
+        (2, 1, ["distributed_first"]),
+        (2, 1, ["unused"]),
+        (2, 1, ["same_model"]),
+    ],
 )
 def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) -> None:
     before = shared_memory()
@@ -50,6 +55,9 @@ def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) ->
             "no_mpi4py": "mpi4py is not installed",
             "other_launcher": "two MPIs are mixed",
             "different_settings": "PCCL_CHECK must be equal in all processes",
+            "different_models": "in process 1 (",
+            "wrong_model_in_one": "process 1: PCCL_MODEL=",
+            "different_machines": "machine frontier",
             "device_first": "a device was used before pccl_jax.init()",
         },
         {"low_threads": "MPI_THREAD_MULTIPLE"},

@@ -14,6 +14,7 @@ from pccl_jax.schedule import (
     Schedule,
     Step,
     build,
+    draft,
     from_all_gather,
     is_hierarchical,
     names,
@@ -84,6 +85,17 @@ def test_a_builder_must_build_what_was_asked_for() -> None:
     register("stubborn", stubborn, hierarchical=False)
     with pytest.raises(ScheduleError, match="the builder of 'stubborn' returned"):
         build("stubborn", Collective.ALL_GATHER, 4, 1)
+
+
+def test_a_draft_is_not_checked() -> None:
+    """What an estimate looks at may be wrong; what runs may not. Right ones are the same object."""
+    from_all_gather("half", lambda n: [*direct(n)][: n // 2], hierarchical=False)
+    assert draft("half", Collective.ALL_GATHER, 5, 1).ranks == 5
+    with pytest.raises(ScheduleError):
+        build("half", Collective.ALL_GATHER, 5, 1)
+    assert draft("ring", Collective.ALL_GATHER, 3, 2) is build("ring", Collective.ALL_GATHER, 6, 1)
+    with pytest.raises(ConfigurationError, match="does not support"):
+        draft("latency", Collective.ALL_GATHER, 2, 1)
 
 
 def test_unknown_name() -> None:

@@ -8,5 +8,7 @@ check, measure         the results are equal; the times
 lowering               time to trace and lower instead
 own_time               time of a call without XLA's dispatch instead
 report, peers          progress, JSON; what the comparison comes to
-tables, side_by_side   in one process, across processes; grid has what both need
+tables                 the whole report: columns has the wide table, side_by_side the Markdown one
+                       across processes; grid has what all need
+plot                   the picture of --plot
 """

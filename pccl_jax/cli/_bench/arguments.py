@@ -25,12 +25,12 @@ _THOROUGH, _QUICK = (10, 1.0, 10.0), (4, 0.05, 1.0)
 _ACROSS_PROCESSES = ("mpi", "mpi-pre", "mpi4jax")
 
 
-def add_what(parser: argparse.ArgumentParser) -> None:
-    """Declares the options that say what is measured."""
+def add_sweep(parser: argparse.ArgumentParser, sizes: str) -> None:
+    """Declares the options that say which cases are measured; ``sizes`` are those by default."""
     option = parser.add_argument
     option(
         "--devices",
-        type=_devices,
+        type=counts,
         metavar="N,...",
         help="default 2,4,8; under mpiexec or srun the number in each process, default 1",
     )
@@ -46,8 +46,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
         type=_sizes,
         metavar="SIZE,...",
         help="bytes of the larger array on each device (the operand of all_reduce and "
-        "reduce_scatter, the result of all_gather), like 4096, 4KiB or 1MiB; default 4 KiB to "
-        "64 MiB in powers of 4",
+        f"reduce_scatter, the result of all_gather), like 4096, 4KiB or 1MiB; default {sizes}",
     )
     option(
         "--dtypes",
@@ -57,11 +56,25 @@ def add_what(parser: argparse.ArgumentParser) -> None:
         help=f"of {','.join(_DTYPES)}; default float32",
     )
     option(
+        "--ranks",
+        type=counts,
+        metavar="N,...",
+        help="sizes of groups; the devices are divided into such groups, which all work at the "
+        "same time",
+    )
+
+
+def add_what(parser: argparse.ArgumentParser) -> None:
+    """Declares the options that say what is measured."""
+    add_sweep(parser, "4 KiB to 64 MiB in powers of 4")
+    option = parser.add_argument
+    option(
         "--algorithms",
         type=_algorithms,
-        default=("auto",),
+        default=tuple(name for name in _algorithms("all") if name != "xla"),
         metavar="NAME,...",
-        help="of pccl_jax; auto, the default, is what it would choose itself, all is every one",
+        help="of pccl_jax; auto is what it would choose itself, all is every one; default all but "
+        "xla, which is what lax does",
     )
     option(
         "--contenders",
@@ -79,14 +92,26 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_time(parser: argparse.ArgumentParser, defaults: tuple[int, float, float]) -> None:
+    """Declares the options that say for how long a case is measured.
+
+    Args:
+        parser: gets them.
+        defaults: least rounds, least and most seconds, for the help.
+    """
+    repeats, least_s, most_s = defaults
+    for name, kind, metavar, text in (
+        ("--min-time", _seconds, "S", f"least seconds per case, default {least_s:g}"),
+        ("--max-time", _seconds, "S", f"most seconds per case, about; default {most_s:g}"),
+        ("--repeats", _count, "N", f"least rounds per case, default {repeats}"),
+    ):
+        parser.add_argument(name, type=kind, metavar=metavar, help=text)
+
+
 def add_how(parser: argparse.ArgumentParser) -> None:
     """Declares the options that say how it is measured."""
+    add_time(parser, _THOROUGH)
     option = parser.add_argument
-    option("--min-time", type=_seconds, metavar="S", help="least seconds per case, default 1")
-    option(
-        "--max-time", type=_seconds, metavar="S", help="most seconds per case, about; default 10"
-    )
-    option("--repeats", type=_count, metavar="N", help="least rounds per case, default 10")
     option("--quick", action="store_true", help="two sizes and few rounds, to see that it works")
     option(
         "--check",
@@ -140,11 +165,19 @@ def _settings(
 ) -> Settings:
     repeats, min_time_s, max_time_s = _QUICK if args.quick else _THOROUGH
     sizes = _QUICK_SIZES if args.quick else _SIZES
+    groups = tuple(args.ranks or ())
+    for ranks in groups:
+        if devices * processes % ranks:
+            raise ConfigurationError(
+                f"--ranks {ranks}: {devices * processes} devices cannot be divided into groups of "
+                f"{ranks}; give divisors of the number of devices"
+            )
     if args.own_time:
         sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     return Settings(
         devices=devices,
         processes=processes,
+        groups=groups,
         collectives=args.collectives,
         sizes=args.sizes or sizes,
         dtypes=args.dtypes,
@@ -206,7 +239,8 @@ def _find(name: str) -> list[Contender]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _devices(text: str) -> tuple[int, ...]:
+def counts(text: str) -> tuple[int, ...]:
+    """The type of an option that lists whole numbers from 1 up."""
     return tuple(_count(part) for part in _split(text))
 
 

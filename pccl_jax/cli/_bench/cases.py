@@ -11,8 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-#: Name of the one mesh axis.
+#: Name of the mesh axis along which a collective works.
 AXIS = "x"
+
+#: Name of the other one: groups that work at the same time, each on its own.
+GROUPS = "group"
 
 #: Operands repeat a block of this many random elements. A prime, so that no chunk is like
 #: another and a chunk in the wrong place is noticed.
@@ -28,7 +31,7 @@ class Case:
         dtype: element type by name.
         nbytes: bytes of the larger array of each rank, as asked for: the operand of an
             all_reduce or reduce_scatter, the result of an all_gather.
-        ranks: number of devices.
+        ranks: number of devices in each group; the others do the same at the same time.
     """
 
     collective: str
@@ -47,14 +50,28 @@ class Case:
         return max(1, self.nbytes // (self.itemsize * self.ranks))
 
     @property
+    def count(self) -> int:
+        """Elements of the larger array: ``nbytes`` rounded to what divides by the ranks."""
+        return self.chunk * self.ranks
+
+    @property
     def moved_bytes(self) -> int:
-        """``nbytes`` rounded to what divides by the ranks."""
-        return self.chunk * self.ranks * self.itemsize
+        """Bytes of ``count`` elements."""
+        return self.count * self.itemsize
+
+    @property
+    def op(self) -> str:
+        """The reduction, ``none`` for an all_gather."""
+        return "none" if self.collective == "all_gather" else "sum"
 
     @property
     def operand_elements(self) -> int:
         """Elements of one rank's operand."""
         return self.chunk if self.collective == "all_gather" else self.chunk * self.ranks
+
+    def algbw_GBps(self, seconds: float) -> float:
+        """Algorithm bandwidth in GB/s, S / t of :meth:`busbw_GBps`."""
+        return self.moved_bytes / seconds / 1e9
 
     def busbw_GBps(self, seconds: float) -> float:
         """Bus bandwidth in GB/s: what each rank's link would carry under an ideal algorithm.
@@ -66,7 +83,7 @@ class Case:
         """
         passes = 2 if self.collective == "all_reduce" else 1
         share = passes * (self.ranks - 1) / self.ranks
-        return self.moved_bytes / seconds * share / 1e9
+        return self.algbw_GBps(seconds) * share
 
 
 @dataclass
@@ -78,12 +95,24 @@ class Problem:
     sharding: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sharding = jax.NamedSharding(self.mesh, jax.P(AXIS))
+        self.sharding = jax.NamedSharding(self.mesh, self.spec)
+
+    @property
+    def spec(self) -> jax.P:
+        """Of what differs from rank to rank."""
+        return jax.P(self.mesh.axis_names)
+
+    @property
+    def out_spec(self) -> jax.P:
+        """Of the result: that of an all_reduce is the same on all ranks of a group."""
+        if self.case.collective != "all_reduce":
+            return self.spec
+        return jax.P(tuple(name for name in self.mesh.axis_names if name != AXIS))
 
     @property
     def operand_type(self) -> jax.ShapeDtypeStruct:
         """Global shape, dtype and sharding of the operand."""
-        elements = self.case.ranks * self.case.operand_elements
+        elements = self.mesh.size * self.case.operand_elements
         dtype = jnp.dtype(self.case.dtype)
         return jax.ShapeDtypeStruct((elements,), dtype, sharding=self.sharding)
 

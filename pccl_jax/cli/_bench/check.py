@@ -26,6 +26,14 @@ def mismatch(expected: Any, got: Any) -> str | None:
     return None
 
 
+def count_wrong(expected: Any, got: Any) -> int:
+    """How many elements of this process differ; all of them where the shapes do."""
+    wanted, given = shards(expected), shards(got)
+    if [array.shape for array in wanted] != [array.shape for array in given]:
+        return sum(array.size for array in wanted)
+    return sum(int(np.sum(want != have)) for want, have in zip(wanted, given, strict=True))
+
+
 def shards(result: Any) -> list[np.ndarray]:
     """The arrays of this process's ranks, in the order of the ranks; no copy on CPU."""
     if isinstance(result, jax.Array):

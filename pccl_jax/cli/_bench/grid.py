@@ -8,12 +8,12 @@ from typing import Any
 Samples = Sequence[dict[str, Any]]
 Rows = list[list[str]]
 
-_LEFT_COLUMNS = ("collective", "size", "contender", "dtype")
+_LEFT_COLUMNS = ("collective", "size", "contender", "dtype", "op", "fastest", "best", "algorithms")
 
 
-def us(figures: dict[str, float]) -> str:
-    median = figures["median_us"]
-    return f"{median:,.0f}" if median >= 100 else f"{median:.1f}"
+def us(figures: dict[str, float], key: str = "median_us") -> str:
+    time_us = figures[key]
+    return f"{time_us:,.0f}" if time_us >= 100 else f"{time_us:.1f}"
 
 
 def distinct(samples: Samples, *keys: str) -> list[tuple[Any, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -9,9 +11,10 @@ import jax
 import numpy as np
 
 import pccl_jax
-from pccl_jax.cli._bench.cases import AXIS
+from pccl_jax.cli._bench.cases import AXIS, GROUPS, Case
 from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.runtime.world import joined_world
+from pccl_jax.topology import arrange
 
 
 class Job(Protocol):
@@ -71,14 +74,32 @@ class InStep:
         return [f"process {process}: {text}" for process, text in texts if text is not None]
 
 
-def join(settings: Settings) -> tuple[Job, jax.sharding.Mesh]:
-    """Starts JAX as ``settings`` say: the job this process is part of, and its mesh."""
+def join(settings: Settings) -> Job:
+    """Starts JAX as ``settings`` say: the job this process is part of."""
+    if settings.ranks_per_node is not None:
+        os.environ["PCCL_RANKS_PER_NODE"] = str(settings.ranks_per_node)
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", settings.devices)
+    if jax.config.jax_num_cpu_devices != settings.devices:  # type: ignore[attr-defined]
+        jax.config.update("jax_num_cpu_devices", settings.devices)
     if any(dtype.endswith("64") for dtype in settings.dtypes):
         jax.config.update("jax_enable_x64", True)
     if settings.processes > 1:
         pccl_jax.init()
     world = joined_world()
-    job = Alone() if world is None else InStep(world.comm.Dup())
-    return job, jax.sharding.Mesh(np.array(jax.devices()), (AXIS,))
+    return Alone() if world is None else InStep(world.comm.Dup())
+
+
+def mesh_of(case: Case) -> jax.sharding.Mesh:
+    """All devices, in groups of the case's ranks."""
+    return jax.sharding.Mesh(np.array(jax.devices()).reshape(-1, case.ranks), (GROUPS, AXIS))
+
+
+def place_of(case: Case) -> dict[str, int]:
+    """What the dispatcher knows of a group: its nodes, and the ranks that share a process."""
+    node_of = pccl_jax.topology().node_of
+    groups = np.arange(len(node_of)).reshape(-1, case.ranks).tolist()
+    layout = arrange(groups, node_of)
+    assert layout is not None
+    process_of = [device.process_index for device in jax.devices()]
+    most = max(max(Counter(process_of[d] for d in group).values()) for group in groups)
+    return {"nodes": layout.nodes, "ranks_per_process": most}

@@ -78,13 +78,17 @@ def _seconds(launch: Launch, job: Job) -> float:
 
 def summary(case: Case, seconds: np.ndarray) -> dict[str, float]:
     """The figures of one contender."""
+    percents = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p95": 95}
+    times = {
+        f"{name}_us": round(float(np.percentile(seconds, percent)) * 1e6, 3)
+        for name, percent in percents.items()
+    }
     median = float(np.median(seconds))
-    return {
-        "median_us": round(median * 1e6, 3),
-        "min_us": round(float(np.min(seconds)) * 1e6, 3),
-        "p90_us": round(float(np.percentile(seconds, 90)) * 1e6, 3),
+    bandwidths = {
+        "algbw_GBps": round(case.algbw_GBps(median), 4),
         "busbw_GBps": round(case.busbw_GBps(median), 4),
     }
+    return times | bandwidths
 
 
 def paired(baseline: np.ndarray, seconds: np.ndarray) -> dict[str, Any]:

@@ -79,8 +79,10 @@ def _pccl(problem: Problem, length: int) -> Callable[[Any], Any]:
                 x = pccl_jax.psum_scatter(gathered, AXIS, tiled=True)
         return x
 
-    out = jax.P() if problem.case.collective == "all_reduce" else jax.P(AXIS)
-    return jax.jit(jax.shard_map(body, mesh=problem.mesh, in_specs=jax.P(AXIS), out_specs=out))
+    # What went through a reduce-scatter is typed as varying, that of an all-reduce is not.
+    out = problem.out_spec
+    mapped = jax.shard_map(body, mesh=problem.mesh, in_specs=problem.spec, out_specs=out)
+    return jax.jit(mapped)
 
 
 def _mpi(problem: Problem, length: int) -> Callable[[Any], list[np.ndarray]]:

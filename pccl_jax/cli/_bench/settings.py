@@ -31,6 +31,9 @@ class Settings:
         lowering: measure tracing and lowering instead of running.
         own_time: measure what a call takes without XLA's dispatch of the program around it.
         processes: number of processes that measure in step.
+        groups: ranks of the groups; the devices are divided among as many as there are, which
+            work at the same time. Empty stands for one of all devices.
+        ranks_per_node: devices of an emulated node; None leaves the nodes as they are.
     """
 
     devices: int
@@ -47,6 +50,13 @@ class Settings:
     lowering: bool = False
     own_time: bool = False
     processes: int = 1
+    groups: tuple[int, ...] = ()
+    ranks_per_node: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Devices of all processes."""
+        return self.devices * self.processes
 
     def cases(self) -> list[Case]:
         """Every case in the order in which it is measured.
@@ -56,8 +66,9 @@ class Settings:
         sizes = self.sizes[:1] if self.lowering else self.sizes
         left_out = "reduce_scatter" if self.own_time else None
         return [
-            Case(collective, dtype, size, self.devices * self.processes)
+            Case(collective, dtype, size, ranks)
             for dtype in self.dtypes
+            for ranks in self.groups or (self.total,)
             for collective in self.collectives
             if collective != left_out
             for size in sizes

@@ -11,17 +11,15 @@ _PEERS = ("mpi", "mpi4jax")
 _PAIR = "all_gather, reduce_scatter (mean)"
 
 
-def side_by_side(samples: Samples, *, markdown: bool) -> list[str]:
-    """A table for each dtype and number of ranks."""
+def side_by_side(samples: Samples) -> list[str]:
+    """A Markdown table for each dtype and number of ranks."""
     return [
-        _table(
-            [s for s in samples if (s["dtype"], s["ranks"]) == (dtype, ranks)], markdown=markdown
-        )
+        _table([s for s in samples if (s["dtype"], s["ranks"]) == (dtype, ranks)])
         for dtype, ranks in distinct(samples, "dtype", "ranks")
     ]
 
 
-def _table(samples: Samples, *, markdown: bool) -> str:
+def _table(samples: Samples) -> str:
     against, dtype, ranks, processes = (
         samples[0][key] for key in ("against", "dtype", "ranks", "processes")
     )
@@ -40,11 +38,10 @@ def _table(samples: Samples, *, markdown: bool) -> str:
             + [us(cells[name]["measured"]) if name in cells else "-" for name in names]
             + [_ratio(cells.get(name), peer) for name in ours for peer in peers]
         )
-    table = markdown_table(header, rows) if markdown else text_table(header, rows)
-    gap = "\n\n" if markdown else "\n"
+    table = markdown_table(header, rows)
     title = f"{dtype}, {ranks} ranks in {processes} processes, {samples[0]['nodes']} node(s)"
     note = f"* {against} took longer than for a larger message: not in the means"
-    return gap.join([title, table, *([note] if any(s["stalled"] for s in samples) else [])])
+    return "\n\n".join([title, table, *([note] if any(s["stalled"] for s in samples) else [])])
 
 
 def _ratio(sample: dict[str, Any] | None, peer: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pccl_jax.cli._bench.columns import column_tables
 from pccl_jax.cli._bench.grid import Samples, distinct, markdown_table, text_table, us
 from pccl_jax.cli._bench.report import Document
 from pccl_jax.cli._bench.settings import format_size
@@ -12,17 +13,19 @@ from pccl_jax.cli._bench.side_by_side import own_time, peer_verdict, side_by_sid
 
 def render(whole: Document, *, markdown: bool) -> str:
     """Every table, and under it the machine they hold for."""
-    if any(sample["processes"] > 1 for sample in whole["samples"]):
-        parts = side_by_side(whole["samples"], markdown=markdown)
+    if not markdown:
+        parts = column_tables(whole)
+    elif any(sample["processes"] > 1 for sample in whole["samples"]):
+        parts = side_by_side(whole["samples"])
     else:
-        parts = (_compact if markdown else _full)(whole["samples"])
+        parts = _compact(whole["samples"])
     if whole["lowering"]:
         parts.append(_lowering(whole["lowering"], markdown=markdown))
     if whole["own_time"]:
         parts.append(own_time(whole["own_time"], markdown=markdown))
     if whole["peers"]:
         parts.append("\n".join(map(peer_verdict, whole["peers"])))
-    elif whole["summary"]:
+    if whole["summary"]:
         parts.append("\n".join(map(_verdict, whole["summary"])))
     facts = whole["machine"]
     parts.append(
@@ -31,32 +34,6 @@ def render(whole: Document, *, markdown: bool) -> str:
     )
     parts += [f"FAILED {failure}" for failure in whole["failures"]]
     return "\n\n".join(parts)
-
-
-def _full(samples: Samples) -> list[str]:
-    """A table for each dtype and number of devices: times, ratio and bandwidth."""
-    parts = []
-    for dtype, ranks in distinct(samples, "dtype", "ranks"):
-        chosen = [s for s in samples if (s["dtype"], s["ranks"]) == (dtype, ranks)]
-        names = [name for (name,) in distinct(chosen, "contender")]
-        several = len(names) > 1
-        against = chosen[0]["against"]
-        header = ["collective", "size", *(["contender"] if several else []), f"{against} us",
-                  "us" if several else f"{names[0]} us", "ratio", "busbw GB/s"]  # fmt: skip
-        rows = [
-            [
-                s["collective"],
-                format_size(s["nbytes"]),
-                *([s["contender"]] if several else []),
-                us(s["baseline"]),
-                us(s["measured"]),
-                f"{s['ratio']:.2f}",
-                f"{s['measured']['busbw_GBps']:.2f}",
-            ]
-            for s in chosen
-        ]
-        parts.append(f"{dtype}, {ranks} devices\n{text_table(header, rows)}")
-    return parts
 
 
 def _compact(samples: Samples) -> list[str]:
@@ -98,8 +75,12 @@ def _lowering(samples: Samples, *, markdown: bool) -> str:
 
 def _verdict(summary: dict[str, Any]) -> str:
     worst = summary["worst"]
+    best = ""
+    if "to_best" in summary:
+        best = f"; {summary['to_best']:.2f} of the time of the fastest algorithm of each cell"
     return (
         f"{summary['contender']}, {summary['dtype']}, {summary['ranks']} devices: geometric mean "
         f"of {summary['cells']} ratios {summary['geometric_mean']:.2f}, worst {worst['ratio']:.2f} "
         f"({worst['collective']} of {format_size(worst['nbytes'])})"
+        f"{best}"
     )

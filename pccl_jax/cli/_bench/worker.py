@@ -1,7 +1,8 @@
 """Measures every case of one number of devices; a report for each, as plain data.
 
-A report: ``case``, ``samples`` (timed), ``lowering`` and ``own_time`` (samples of those options)
-and ``failures`` (results that were wrong, in words).
+A report: ``case``, ``samples`` (timed), ``lowering`` and ``own_time`` (samples of those options),
+``wrong`` (elements of contenders with a wrong result, which are not timed) and ``failures`` (the
+same in words).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import jax
 
 import pccl_jax
 from pccl_jax.cli._bench.cases import Case, Problem
-from pccl_jax.cli._bench.check import mismatch
+from pccl_jax.cli._bench.check import count_wrong, mismatch
 from pccl_jax.cli._bench.contenders import Contender, Launch, find
-from pccl_jax.cli._bench.job import Job, join
+from pccl_jax.cli._bench.job import Job, join, mesh_of, place_of
 from pccl_jax.cli._bench.lowering import lowering_samples
 from pccl_jax.cli._bench.measure import measure, paired, summary
 from pccl_jax.cli._bench.own_time import own_time_samples
@@ -62,13 +63,13 @@ def in_step(settings: Settings) -> Iterator[Report]:
 
 def work(settings: Settings) -> Iterator[Report]:
     """Measures every case and yields a report for each. Times and failures are the job's."""
-    job, mesh = join(settings)
+    job = join(settings)
     (baseline,) = find(settings.against, ["auto"])
     contenders = [c for name in settings.contenders for c in find(name, settings.algorithms)]
     for case in settings.cases():
         report = _empty(asdict(case))
         able = [c for c in contenders if c.serves(case)] if baseline.serves(case) else []
-        problem = Problem(case, mesh)
+        problem = Problem(case, mesh_of(case))
         if settings.lowering:
             samples = lowering_samples(problem, [baseline, *able], settings.repeats)
             report["lowering"] = [_place(case) | sample for sample in samples]
@@ -81,7 +82,8 @@ def work(settings: Settings) -> Iterator[Report]:
 
 
 def _empty(case: dict[str, Any] | None) -> Report:
-    return {"case": case, "samples": [], "lowering": [], "own_time": [], "failures": []}
+    lists: Report = {key: [] for key in ("samples", "lowering", "own_time", "wrong", "failures")}
+    return {"case": case} | lists
 
 
 def _own_time(problem: Problem, settings: Settings, job: Job, report: Report) -> None:
@@ -104,9 +106,13 @@ def _run(
     for contender in others:
         launch = contender.prepare(problem)
         pccl_jax.choices(clear=True)
-        faults = job.faults(_compare(launches[0], launch, check=settings.check))
-        report["failures"] += [f"{contender.name}: {describe(case)}: {wrong}" for wrong in faults]
+        text, wrong = _compare(launches[0], launch, check=settings.check)
+        faults = job.faults(text)
         if faults:
+            where = f"{contender.name}: {describe(case)}"
+            report["failures"] += [f"{where}: {fault}" for fault in faults]
+            most = int(job.largest([wrong])[0])
+            report["wrong"].append(_place(case) | {"contender": contender.name, "wrong": most})
             continue
         launches.append(launch)
         entries.append({"contender": contender.name, "algorithm": _algorithm()})
@@ -127,9 +133,14 @@ def _run(
         report["samples"].append(same | entry | figures | {"ratios": ratios})
 
 
-def _compare(baseline: Launch, launch: Launch, *, check: bool) -> str | None:
+def _compare(baseline: Launch, launch: Launch, *, check: bool) -> tuple[str | None, int]:
+    """What differs in words, and in how many elements."""
     got = jax.block_until_ready(launch())
-    return mismatch(jax.block_until_ready(baseline()), got) if check else None
+    if not check:
+        return None, 0
+    expected = jax.block_until_ready(baseline())
+    text = mismatch(expected, got)
+    return text, count_wrong(expected, got) if text else 0
 
 
 def _algorithm() -> str | None:
@@ -139,8 +150,8 @@ def _algorithm() -> str | None:
 
 
 def _place(case: Case) -> dict[str, Any]:
-    topology = pccl_jax.topology()
-    return asdict(case) | {"nodes": topology.nodes, "processes": topology.processes}
+    sizes = {"bytes": case.moved_bytes, "count": case.count, "op": case.op}
+    return asdict(case) | sizes | place_of(case) | {"processes": jax.process_count()}
 
 
 def describe(case: Case) -> str:

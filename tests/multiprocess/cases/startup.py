@@ -13,6 +13,8 @@ from _case import RANK, assert_rows, per_rank, report, spread, step
 from jax.sharding import Mesh
 
 import pccl_jax
+from pccl_jax.dispatch.machine import fingerprint, model_file
+from pccl_jax.dispatch.model import Model, Svm
 
 SIZE_VARIABLE = "PMI_SIZE" if "PMI_SIZE" in os.environ else "OMPI_COMM_WORLD_SIZE"
 SIZE = int(os.environ[SIZE_VARIABLE])
@@ -87,6 +89,52 @@ def different_settings() -> None:
         pccl_jax.init()
     finally:
         del os.environ["PCCL_CHECK"]
+
+
+def write_model(path: Path, name: str) -> None:
+    """One class, whatever the request."""
+    svm = Svm((name,), ("log2_bytes",), (0.0,), (40.0,), (0.0,), (1.0,), 0.0, (), (), (), ())
+    path.write_text(Model(dict(fingerprint()), False, {}, {"all_reduce": svm}).to_json())
+
+
+def with_model(path: Path) -> None:
+    os.environ["PCCL_MODEL"] = str(path)
+    try:
+        pccl_jax.init()
+    finally:
+        del os.environ["PCCL_MODEL"]
+
+
+def different_models() -> None:
+    path = Path(os.environ["PCCL_TEST_FOLDER"]) / f"model{RANK}.json"
+    write_model(path, "ring" if RANK else "rec")
+    with_model(path)
+
+
+def wrong_model_in_one() -> None:
+    path = Path(os.environ["PCCL_TEST_FOLDER"]) / f"wrong{RANK}.json"
+    write_model(path, "ring")
+    if RANK == 1:
+        path.write_text("{")
+    with_model(path)
+
+
+def different_machines() -> None:
+    os.environ["PCCL_MACHINE"] = "frontier" if RANK else "perlmutter"
+    try:
+        pccl_jax.init()
+    finally:
+        del os.environ["PCCL_MACHINE"]
+
+
+def same_model() -> None:
+    """In files of their own, for all programs of this machine; and it is used."""
+    write_model(model_file(), "ring")
+    pccl_jax.init()
+    add_up()
+    (choice,) = pccl_jax.choices()
+    assert choice.algorithm == "ring", choice
+    assert choice.reason.startswith("learned: "), choice
 
 
 def device_first() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pccl_jax.cli._bench.cases import AXIS, Case, Problem
+from pccl_jax.cli._bench.cases import Case, Problem
 
 Body = Callable[[Any], Any]
 
@@ -27,10 +27,13 @@ class Jitted:
     def jitted(self, problem: Problem) -> Any:
         """A jitted function that no cache has seen."""
         body = self.bodies[problem.case.collective]
-        out = jax.P() if problem.case.collective == "all_reduce" else jax.P(AXIS)
-        return jax.jit(
-            jax.shard_map(lambda x: body(x), mesh=problem.mesh, in_specs=jax.P(AXIS), out_specs=out)
+        mapped = jax.shard_map(
+            lambda x: body(x),
+            mesh=problem.mesh,
+            in_specs=problem.spec,
+            out_specs=problem.out_spec,
         )
+        return jax.jit(mapped)
 
     def prepare(self, problem: Problem) -> Callable[[], Any]:
         """A call of the jitted function; nothing is donated, so its output is a fresh one."""
