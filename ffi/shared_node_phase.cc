@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kEverybodyReducesBytes = size_t{16} << 10;
 constexpr size_t kLine = 64;
 // From here on reading a peer's memory through the kernel, one copy, beats two copies.
-constexpr size_t kDirectBytes = size_t{1} << 20;
+constexpr size_t kDirectBytes = size_t{4} << 20;
 constexpr size_t kDirectPiece = size_t{1} << 20;
 
 }  // namespace
@@ -152,7 +152,7 @@ void SharedNodePhase::CopyOwn() {
       for (const ByteStream& out : outs) {
         if (out.at(run) != source.at(run)) to[static_cast<size_t>(n++)] = out.at(run);
       }
-      if (n > 0) CopyToMany(to.data(), n, source.at(run), run.nbytes, false);
+      if (n > 0) CopyToMany(to.data(), n, source.at(run), run.nbytes, setup_.layout->stream);
     });
   }
 }
