@@ -88,8 +88,8 @@ void Meeting::Start(Lock& lock) {
   Work(lock, 0, [](double waited_s) { return waited_s > kInlineBudget_s; });
 }
 
-// Whoever has waited in vain goes to the end of the queue: any number of collectives that wait share
-// few threads.
+// Whoever has waited in vain goes to the end of the queue: any number of collectives that wait
+// share few threads.
 void Meeting::WorkInPool(int worker) {
   RunInPool([self = shared_from_this(), worker] {
     Lock lock(self->mutex_);

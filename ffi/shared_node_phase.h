@@ -67,7 +67,6 @@ class SharedNodePhase {
   void PrepareScatter();
   bool Publish();
   bool GoesDirect() const;
-  void Tell();
   void CopyOwn();
   void StageAhead();
   bool Match();

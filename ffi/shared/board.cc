@@ -151,7 +151,7 @@ class Ledger {
   }
 
   std::mutex mutex_;
-  std::vector<size_t> boards_;        // in use
+  std::vector<size_t> boards_;            // in use
   std::array<size_t, kMostSets> owners_;  // by set: the board that has it, or kBoards
 };
 

@@ -82,9 +82,7 @@ class BoardRef {
   // Keeps the data that is staged, for good. Returns whether the board is kHeld now.
   bool Secure() const;
   size_t slot_bytes() const { return header()->slot_bytes; }
-  bool owner_reads_peers() const {
-    return header()->reads_peers.load(std::memory_order_acquire);
-  }
+  bool owner_reads_peers() const { return header()->reads_peers.load(std::memory_order_acquire); }
   int64_t owner_pid() const { return header()->pid; }
   // The description; of a board that may be changing under our eyes, so copied and cut.
   std::string Text() const;

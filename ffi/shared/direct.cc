@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace pccl {
 namespace {
@@ -29,6 +31,17 @@ void Advance(std::vector<iovec>* list, size_t n) {
   list->front().iov_len -= n;
 }
 
+// Reads `from`, addresses in the memory of `pid`, into `to`; as many bytes in all.
+int Read(pid_t pid, std::vector<iovec> to, std::vector<iovec> from) {
+  while (!to.empty()) {
+    const ssize_t n = process_vm_readv(pid, to.data(), to.size(), from.data(), from.size(), 0);
+    if (n <= 0) return n < 0 ? errno : EFAULT;
+    Advance(&to, static_cast<size_t>(n));
+    Advance(&from, static_cast<size_t>(n));
+  }
+  return 0;
+}
+
 }  // namespace
 
 void ProbeDirectReads(char* own_segment, const std::vector<char*>& segments) {
@@ -38,15 +51,30 @@ void ProbeDirectReads(char* own_segment, const std::vector<char*>& segments) {
   reinterpret_cast<SegmentHeader*>(own_segment)->reads_peers.store(can, std::memory_order_release);
 }
 
-int ReadDirectly(const BoardRef& board, std::vector<iovec> to, std::vector<iovec> from) {
-  while (!to.empty()) {
-    const ssize_t n = process_vm_readv(static_cast<pid_t>(board.owner_pid()), to.data(), to.size(),
-                                       from.data(), from.size(), 0);
-    if (n <= 0) return n < 0 ? errno : EFAULT;
-    Advance(&to, static_cast<size_t>(n));
-    Advance(&from, static_cast<size_t>(n));
+void TellRuns(const BoardRef& own, const std::vector<ByteStream>& streams) {
+  size_t n = 0;
+  for (const ByteStream& stream : streams) {
+    stream.ForRuns(0, stream.nbytes(), [&](const ByteStream::Run& run, size_t) {
+      own->runs[n++] = {reinterpret_cast<uint64_t>(stream.at(run)), run.nbytes};
+    });
   }
-  return 0;
+}
+
+int ReadRuns(const BoardRef& board, size_t begin, size_t end, const ByteStream& to,
+             size_t to_begin) {
+  std::vector<iovec> targets, sources;
+  to.ForRuns(to_begin, to_begin + (end - begin), [&](const ByteStream::Run& run, size_t) {
+    targets.push_back({to.at(run), run.nbytes});
+  });
+  size_t start = 0;  // of the run
+  for (size_t r = 0; r < kRuns && start < end; start += board->runs[r++].nbytes) {
+    const size_t first = std::max(begin, start);
+    const size_t last = std::min<size_t>(end, start + board->runs[r].nbytes);
+    if (first >= last) continue;
+    const uint64_t address = board->runs[r].address + (first - start);
+    sources.push_back({reinterpret_cast<void*>(address), last - first});
+  }
+  return Read(static_cast<pid_t>(board.owner_pid()), std::move(targets), std::move(sources));
 }
 
 }  // namespace pccl

@@ -2,10 +2,10 @@
 #ifndef PCCL_FFI_SHARED_DIRECT_H_
 #define PCCL_FFI_SHARED_DIRECT_H_
 
-#include <sys/uio.h>
-
+#include <cstddef>
 #include <vector>
 
+#include "ffi/byte_stream.h"
 #include "ffi/shared/board.h"
 
 namespace pccl {
@@ -15,9 +15,13 @@ namespace pccl {
 // PCCL_CMA=0 says no.
 void ProbeDirectReads(char* own_segment, const std::vector<char*>& segments);
 
-// Reads `from`, addresses in the memory of the board's owner, into `to`; as many bytes in all.
-// Returns 0 or errno.
-int ReadDirectly(const BoardRef& board, std::vector<iovec> to, std::vector<iovec> from);
+// Tells on the own board, for its readers, where the streams' bytes are. They may be kRuns runs.
+void TellRuns(const BoardRef& own, const std::vector<ByteStream>& streams);
+
+// Reads bytes [begin, end) of what the board's owner has told of, its streams one after the other,
+// into bytes [to_begin, ...) of `to`. Returns 0 or errno.
+int ReadRuns(const BoardRef& board, size_t begin, size_t end, const ByteStream& to,
+             size_t to_begin);
 
 }  // namespace pccl
 

@@ -11,9 +11,9 @@ from mpi_job import launch
 @pytest.mark.parametrize(
     ("processes", "devices", "per_node", "parts"),
     [
-        (2, 1, None, "algorithms dtypes meshes dimensions gradients large"),
+        (2, 1, None, "algorithms dtypes meshes dimensions gradients large direct"),
         (2, 4, "2", "algorithms gradients"),
-        (3, 2, None, "algorithms meshes dimensions"),
+        (3, 2, None, "algorithms meshes dimensions direct"),
         (4, 1, "1", "algorithms dtypes dimensions gradients"),
         (4, 2, None, "small meshes gradients"),
         (4, 1, "3", "small meshes"),

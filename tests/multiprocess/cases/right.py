@@ -147,6 +147,20 @@ def large() -> None:
         run_checks(over, [(rows, found)], f"large, {name}")
 
 
+def direct() -> None:
+    """All-gathers so large that processes read each other's memory, in one run and in several."""
+    over = Over(mesh_of(len(jax.devices())), "x")
+    rows = numbers(over.ranks, (5, 220_001), np.float32)
+
+    def program(x):
+        whole = pccl_jax.all_gather(x, "x", tiled=True)
+        return whole, pccl_jax.all_gather(x, "x", axis=1, tiled=True)
+
+    flat, wide = per_rank(program, over.mesh)(spread(rows, over.mesh))
+    assert_rows(flat, lambda _: np.concatenate(rows), "along the first dimension")
+    assert_rows(wide, lambda _: np.concatenate(rows, 1), "along the second")
+
+
 if __name__ == "__main__":
     pccl_jax.init()
     for part in sys.argv[1:]:
