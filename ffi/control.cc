@@ -114,12 +114,11 @@ void PollControl(const World& world, bool must) {
   // A library may look for a message before it fetches those that have come, and fetch one at a
   // time: what came behind the data is seen only by a later probe.
   for (int misses = must ? kProbes : 1; misses > 0;) {
-    if (!world.mpi->Probe(kControlTag, world.comm)) {
+    ControlMessage message;
+    if (!world.mpi->ReceiveFromAny(&message, sizeof message, kControlTag, world.comm)) {
       --misses;
       continue;
     }
-    ControlMessage message;
-    world.mpi->Receive(&message, sizeof message, kControlTag, world.comm);
     const auto refused = mail.refused.find(message.key);
     if (message.kind == ControlKind::kHello && refused != mail.refused.end()) {
       ControlMessage verdict;

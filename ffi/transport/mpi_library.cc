@@ -20,8 +20,8 @@ class Library final : public MpiLibrary {
     Load(file, irecv_, "MPI_Irecv");
     Load(file, test_, "MPI_Test");
     Load(file, cancel_, "MPI_Cancel");
-    Load(file, iprobe_, "MPI_Iprobe");
-    Load(file, recv_, "MPI_Recv");
+    Load(file, improbe_, "MPI_Improbe");
+    Load(file, mrecv_, "MPI_Mrecv");
     Load(file, error_string_, "MPI_Error_string");
     Load(file, create_keyval_, "MPI_Comm_create_keyval");
     Load(file, set_attr_, "MPI_Comm_set_attr");
@@ -66,14 +66,12 @@ class Library final : public MpiLibrary {
     *request = Widen(handle);
   }
 
-  bool Probe(int tag, Handle comm) override {
+  bool ReceiveFromAny(void* data, size_t nbytes, int tag, Handle comm) override {
     int found = 0;
-    Check(iprobe_(any_source_, tag, Narrow(comm), &found, status_ignore_));
+    H message{};
+    Check(improbe_(any_source_, tag, Narrow(comm), &found, &message, status_ignore_));
+    if (found != 0) Check(mrecv_(data, Count(nbytes), byte_, &message, status_ignore_));
     return found != 0;
-  }
-
-  void Receive(void* data, size_t nbytes, int tag, Handle comm) override {
-    Check(recv_(data, Count(nbytes), byte_, any_source_, tag, Narrow(comm), status_ignore_));
   }
 
   Handle CreateCommunicator(const std::vector<int>& ranks, int tag, Handle parent) override {
@@ -189,8 +187,8 @@ class Library final : public MpiLibrary {
   int (*irecv_)(void*, int, H, int, int, H, H*);
   int (*test_)(H*, int*, void*);
   int (*cancel_)(H*);
-  int (*iprobe_)(int, int, H, int*, void*);
-  int (*recv_)(void*, int, H, int, int, H, void*);
+  int (*improbe_)(int, int, H, int*, H*, void*);
+  int (*mrecv_)(void*, int, H, H*, void*);
   int (*error_string_)(int, char*, int*);
   int (*create_keyval_)(int (*)(H, int, void*, void*, void*, int*), int (*)(H, int, void*, void*),
                         int*, void*);

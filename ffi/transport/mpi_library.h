@@ -14,7 +14,8 @@ namespace pccl {
 // ints, Open MPI's and the MPI-5 standard ABI's are pointers. Thread safe where MPI was
 // initialised with MPI_THREAD_MULTIPLE, which start-up checks. Every method throws
 // std::runtime_error with MPI's own text where MPI reports an error. None blocks, except that
-// Receive waits for a message that Probe has seen, and CreateCommunicator for its processes.
+// ReceiveFromAny waits for a message that has begun to come, and CreateCommunicator for its
+// processes.
 class MpiLibrary {
  public:
   using Handle = int64_t;
@@ -30,9 +31,10 @@ class MpiLibrary {
   // Gives up a receive. Afterwards Test says when its buffer is not written to any more: at once,
   // unless the message is coming in already.
   virtual void CancelReceive(Handle* request) = 0;
-  // Whether a message with this tag has come from anybody.
-  virtual bool Probe(int tag, Handle comm) = 0;
-  virtual void Receive(void* data, size_t nbytes, int tag, Handle comm) = 0;
+  // Receives a message with this tag that has come from anybody. Returns false where none has.
+  // Finding and claiming it are one step: a receive from anybody after a probe never returned with
+  // MPICH between hosts, whatever the probe had seen.
+  virtual bool ReceiveFromAny(void* data, size_t nbytes, int tag, Handle comm) = 0;
 
   // A communicator of `ranks` of the parent, in that order. Blocks until all of them have called
   // it with the same tag; calls with different tags may overlap.
