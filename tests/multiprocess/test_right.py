@@ -17,7 +17,7 @@ from mpi_job import launch
         (4, 1, "1", "algorithms dtypes dimensions gradients"),
         (4, 2, None, "small meshes gradients"),
         (4, 1, "3", "small meshes"),
-        (8, 1, "2", "algorithms gradients"),
+        (8, 1, "2", "small gradients"),
         (16, 1, "4", "gradients"),
     ],
 )
