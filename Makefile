@@ -21,7 +21,7 @@ BUILD_TOOLS := 'scikit-build-core>=1.0,<2' 'nanobind>=3.0,<4' 'cmake>=3.25' ninj
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE_SOURCES := $(shell find ffi kernels -name '*.cc' -o -name '*.h' 2>/dev/null)
-CXX_FILES = $(shell find ffi kernels tests -name '*.cc' -o -name '*.h' 2>/dev/null)
+CXX_FILES = $(shell find ffi kernels tests -name '*.cc' -o -name '*.h' -o -name '*.cu' 2>/dev/null)
 
 # An interpreter counts if it runs (a version manager's shim may not), is new enough, and can make
 # an environment and compile an extension.
@@ -43,10 +43,10 @@ for wheel in folder.glob('*.whl'):
 endef
 export UNPACK_HEADERS
 
-.PHONY: help demo test mpi bench lint format dev clean
+.PHONY: help demo test mpi bench lint format gpu-check dev clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in four; the loss beside jax.lax
 	$(BIN)/python examples/fsdp_transformer.py $(ARGS)
@@ -72,6 +72,9 @@ format: $(VENV)/.deps ## rewrite the sources as lint wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
+
+gpu-check: ## compile all GPU kernels with nvcc and hipcc, where these are installed
+	tools/gpu_compile.sh $(BUILD_DIR)/gpu
 
 dev: $(VENV)/.built ## build into .venv: Python files are used in place, C++ compiles incrementally
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/copy.h"
+#include "kernels/reduce_dispatch.h"
 #include "kernels/reduce_ops.h"
 
 // Tells the vectoriser that no iteration reads what another one wrote: dst equals a source or
@@ -130,63 +131,14 @@ ReduceFn Pick(Isa isa) {
   return FoldPortable<Codec, Operator>;
 }
 
-ReduceFn PickBool(Op op, Isa isa) {
-  switch (op) {
-    case Op::kSum:
-    case Op::kMax:
-      return Pick<Plain<uint8_t>, Or>(isa);
-    case Op::kProd:
-    case Op::kMin:
-      return Pick<Plain<uint8_t>, And>(isa);
-  }
-  return nullptr;
-}
+struct Picker {
+  Isa isa;
 
-// Sums and products of signed integers are those of unsigned ones, which wrap.
-template <class Int>
-ReduceFn PickInt(Op op, Isa isa) {
-  using Unsigned = Plain<std::make_unsigned_t<Int>>;
-  switch (op) {
-    case Op::kSum:
-      return Pick<Unsigned, Sum>(isa);
-    case Op::kProd:
-      return Pick<Unsigned, Prod>(isa);
-    case Op::kMax:
-      return Pick<Plain<Int>, Max>(isa);
-    case Op::kMin:
-      return Pick<Plain<Int>, Min>(isa);
+  template <class Codec, class Operator>
+  ReduceFn Visit() const {
+    return Pick<Codec, Operator>(isa);
   }
-  return nullptr;
-}
-
-template <class Codec, class Bits, Bits kInfinity>
-ReduceFn PickFloat(Op op, Isa isa) {
-  switch (op) {
-    case Op::kSum:
-      return Pick<Codec, Sum>(isa);
-    case Op::kProd:
-      return Pick<Codec, Prod>(isa);
-    case Op::kMax:
-      return Pick<Ordered<Bits, kInfinity, true>, Max>(isa);
-    case Op::kMin:
-      return Pick<Ordered<Bits, kInfinity, false>, Min>(isa);
-  }
-  return nullptr;
-}
-
-template <class T>
-ReduceFn PickComplex(Op op, Isa isa) {
-  switch (op) {
-    case Op::kSum:
-      return Pick<Complex<T>, Sum>(isa);
-    case Op::kProd:
-      return Pick<Complex<T>, Prod>(isa);
-    case Op::kMax:
-    case Op::kMin:
-      break;
-  }
-  return nullptr;
-}
+};
 
 bool AnyInPlace(void* const* dsts, int num_dst, const void* const* srcs, int k) {
   return std::any_of(dsts, dsts + num_dst,
@@ -207,40 +159,7 @@ Isa BestIsa() {
 ReduceFn FindReduce(DType dtype, Op op) { return FindReduce(dtype, op, BestIsa()); }
 
 ReduceFn FindReduce(DType dtype, Op op, Isa isa) {
-  using namespace kernels;
-  switch (dtype) {
-    case DType::kBool:
-      return PickBool(op, isa);
-    case DType::kInt8:
-      return PickInt<int8_t>(op, isa);
-    case DType::kInt16:
-      return PickInt<int16_t>(op, isa);
-    case DType::kInt32:
-      return PickInt<int32_t>(op, isa);
-    case DType::kInt64:
-      return PickInt<int64_t>(op, isa);
-    case DType::kUint8:
-      return PickInt<uint8_t>(op, isa);
-    case DType::kUint16:
-      return PickInt<uint16_t>(op, isa);
-    case DType::kUint32:
-      return PickInt<uint32_t>(op, isa);
-    case DType::kUint64:
-      return PickInt<uint64_t>(op, isa);
-    case DType::kFloat16:
-      return PickFloat<Float16, uint16_t, 0x7c00>(op, isa);
-    case DType::kBfloat16:
-      return PickFloat<Bfloat16, uint16_t, 0x7f80>(op, isa);
-    case DType::kFloat32:
-      return PickFloat<Plain<float>, uint32_t, 0x7f800000>(op, isa);
-    case DType::kFloat64:
-      return PickFloat<Plain<double>, uint64_t, 0x7ff0000000000000>(op, isa);
-    case DType::kComplex64:
-      return PickComplex<float>(op, isa);
-    case DType::kComplex128:
-      return PickComplex<double>(op, isa);
-  }
-  return nullptr;
+  return kernels::Dispatch<ReduceFn>(dtype, op, kernels::Picker{isa}, nullptr);
 }
 
 void ReduceBroadcast(ReduceFn fn, size_t item_size, void* const* dsts, int num_dst,

@@ -1,4 +1,5 @@
-// Codecs and operators that the reduction kernels are made of; private to reduce.cc.
+// Codecs and operators that the reduction kernels are made of; private to the kernels,
+// those of the CPU and those of the GPU.
 //
 // A codec says how an element lies in memory (Wire), what it is folded as (Acc), and how to go from
 // one to the other. All is branch-free and without calls, so that the loops over it vectorise.
@@ -12,7 +13,11 @@
 #include <type_traits>
 
 // Inlining into the function of each instruction set is what compiles the code for it.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define PCCL_INLINE __host__ __device__ __attribute__((always_inline)) inline
+#else
 #define PCCL_INLINE __attribute__((always_inline)) inline
+#endif
 
 namespace pccl::kernels {
 

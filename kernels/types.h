@@ -27,6 +27,8 @@ enum class DType : int32_t {
   kFloat64 = 12,
   kComplex64 = 13,
   kComplex128 = 14,
+  kFloat8E4M3fn = 15,  // this and the next: on the GPU only
+  kFloat8E5M2 = 16,
 };
 
 enum class Op : int32_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3 };
@@ -37,6 +39,8 @@ constexpr size_t ItemSize(DType dtype) {
     case DType::kBool:
     case DType::kInt8:
     case DType::kUint8:
+    case DType::kFloat8E4M3fn:
+    case DType::kFloat8E5M2:
       return 1;
     case DType::kInt16:
     case DType::kUint16:

@@ -55,6 +55,9 @@ REDUCE_DTYPES: dict[str, int] = {
     "complex128": 14,
 }
 
+#: Those of the GPU kernels, which reduce 8-bit floats as well.
+GPU_REDUCE_DTYPES: dict[str, int] = REDUCE_DTYPES | {"float8_e4m3fn": 15, "float8_e5m2": 16}
+
 _UNORDERED = frozenset({"complex64", "complex128"})
 
 

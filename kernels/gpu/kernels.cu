@@ -1,0 +1,110 @@
+#include <cstdint>
+#include <limits>
+
+#include "kernels/gpu/codecs.h"
+#include "kernels/gpu/fold_kernel.h"
+#include "kernels/gpu/kernels.h"
+#include "kernels/reduce_dispatch.h"
+#include "kernels/types.h"
+
+namespace pccl::kernels {
+namespace {
+
+struct Reducer {
+  Launch launch;
+  int k;
+
+  template <class Codec, class Operator>
+  int Visit() const {
+    using Fast = typename Native<Codec>::type;
+    switch (k) {
+      case 2:
+        return launch.Run<Fast, Operator, 2>();
+      case 3:
+        return launch.Run<Fast, Operator, 3>();
+      case 4:
+        return launch.Run<Fast, Operator, 4>();
+      case 5:
+        return launch.Run<Fast, Operator, 5>();
+      case 6:
+        return launch.Run<Fast, Operator, 6>();
+      case 7:
+        return launch.Run<Fast, Operator, 7>();
+      case 8:
+        return launch.Run<Fast, Operator, 8>();
+      default:
+        return PCCL_GPU_UNSUPPORTED;
+    }
+  }
+};
+
+int Reduce(DType dtype, Op op, const Reducer& reducer) {
+  switch (dtype) {
+    case DType::kFloat8E4M3fn:
+      return DispatchFloat<Float8E4M3fn, uint8_t, 0x7e>(op, reducer, PCCL_GPU_UNSUPPORTED);
+    case DType::kFloat8E5M2:
+      return DispatchFloat<Float8E5M2, uint8_t, 0x7c>(op, reducer, PCCL_GPU_UNSUPPORTED);
+    default:
+      return Dispatch(dtype, op, reducer, PCCL_GPU_UNSUPPORTED);
+  }
+}
+
+// Whether the matrix and its bytes can be counted.
+bool Fits(int64_t rows, int64_t cols, size_t block_nbytes) {
+  if (rows < 0 || cols < 0) return false;
+  if (rows == 0 || cols == 0 || block_nbytes == 0) return true;
+  const uint64_t limit = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const uint64_t num_rows = static_cast<uint64_t>(rows), num_cols = static_cast<uint64_t>(cols);
+  return num_rows <= limit / num_cols && block_nbytes <= limit / (num_rows * num_cols);
+}
+
+template <class Unit>
+int Copy(const Launch& launch, size_t block_nbytes) {
+  Launch units = launch;
+  units.blocks.count = block_nbytes / sizeof(Unit);
+  return units.Run<Plain<Unit>, Sum, 1>();
+}
+
+}  // namespace
+}  // namespace pccl::kernels
+
+int pccl_gpu_permute_reduce(int dtype, int op, void* dst, const void* const* srcs, int k,
+                            int64_t rows, int64_t cols, size_t block_count, void* stream) {
+  using namespace pccl::kernels;
+  const pccl::DType type = static_cast<pccl::DType>(dtype);
+  const size_t item_size = pccl::ItemSize(type);
+  if (item_size == 0 || block_count > std::numeric_limits<size_t>::max() / item_size ||
+      !Fits(rows, cols, block_count * item_size)) {
+    return PCCL_GPU_UNSUPPORTED;
+  }
+  if (rows == 1 || cols == 1) {
+    block_count *= static_cast<size_t>(rows * cols);
+    rows = cols = 1;
+  }
+  const Launch launch{dst, srcs, Blocks{rows, cols, block_count}, stream};
+  return Reduce(type, static_cast<pccl::Op>(op), Reducer{launch, k});
+}
+
+int pccl_gpu_reduce(int dtype, int op, void* dst, const void* const* srcs, int k, size_t count,
+                    void* stream) {
+  return pccl_gpu_permute_reduce(dtype, op, dst, srcs, k, 1, 1, count, stream);
+}
+
+int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, size_t block_nbytes,
+                     void* stream) {
+  using namespace pccl::kernels;
+  if (!Fits(rows, cols, block_nbytes)) return PCCL_GPU_UNSUPPORTED;
+  if (rows == 1 || cols == 1) {
+    block_nbytes *= static_cast<size_t>(rows * cols);
+    rows = cols = 1;
+  }
+  const Launch launch{dst, &src, Blocks{rows, cols, 0}, stream};
+  // Blocks that lie differently relative to 16 bytes are moved by the largest unit all lie alike
+  // to.
+  const uintptr_t all =
+      reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | block_nbytes;
+  if (all % 8 == 0) return Copy<uint64_t>(launch, block_nbytes);
+  if (all % 4 == 0) return Copy<uint32_t>(launch, block_nbytes);
+  if (all % 2 == 0) return Copy<uint16_t>(launch, block_nbytes);
+  return Copy<uint8_t>(launch, block_nbytes);
+}
