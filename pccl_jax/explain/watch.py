@@ -1,0 +1,33 @@
+"""Explains every program that some code lowers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from pccl_jax._jax_compat import observe_lowering
+from pccl_jax.explain.explanation import lines_of
+from pccl_jax.explain.line import Line
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[Line]]:
+    """Gathers the lines of each program that is lowered inside, in any thread, as it is lowered.
+
+    A program that was compiled before is not lowered again, and not seen.
+
+    Example:
+        >>> from pccl_jax.explain import watching
+        >>> with watching() as lines:
+        ...     pass  # call jitted functions
+        >>> lines
+        []
+    """
+    lines: list[Line] = []
+
+    def see(name: str, program: Any, axis_context: Any) -> None:
+        lines.extend(lines_of(name, program, axis_context))
+
+    with observe_lowering(see):
+        yield lines
