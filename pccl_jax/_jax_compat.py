@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -215,24 +216,35 @@ def user_frame(source_info: Any, skip: str) -> tuple[str, int, str] | None:
     return None
 
 
+Observer = Callable[[str, Any, Any], None]
+
+_observers: list[Observer] = []
 _observing = threading.Lock()
 
 
 @contextlib.contextmanager
-def observe_lowering(see: Callable[[str, Any, Any], None]) -> Iterator[None]:
+def observe_lowering(see: Observer) -> Iterator[None]:
     """Calls ``see(name, closed jaxpr, axis context)`` for each program that is lowered inside.
 
-    Programs that are compiled already are not lowered again. One observer at a time.
+    Programs that are compiled already are not lowered again.
     """
-    lower = _mlir.lower_jaxpr_to_module
+    with _observing:
+        if not hasattr(_mlir.lower_jaxpr_to_module, "pccl_jax_observed"):
+            _mlir.lower_jaxpr_to_module = _observed(_mlir.lower_jaxpr_to_module)
+        _observers.append(see)
+    try:
+        yield
+    finally:
+        with _observing:
+            _observers.remove(see)
 
+
+def _observed(lower: Callable[..., Any]) -> Any:
+    @functools.wraps(lower)
     def observed(name: str, jaxpr: Any, **rest: Any) -> Any:
-        see(name, jaxpr, rest["axis_context"])
+        for see in tuple(_observers):
+            see(name, jaxpr, rest["axis_context"])
         return lower(name, jaxpr, **rest)
 
-    with _observing:
-        _mlir.lower_jaxpr_to_module = observed  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            _mlir.lower_jaxpr_to_module = lower
+    vars(observed)["pccl_jax_observed"] = True
+    return observed

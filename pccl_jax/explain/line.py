@@ -68,8 +68,10 @@ def explain_found(program: str, found: Found) -> Line:
     """The line of a collective."""
     entry = served(found.equation.primitive)
     params = None if entry is None else entry.params(found.equation.params)
-    if entry is None or params is None:
-        return _not_ours(program, found)
+    if entry is None:
+        return _not_ours(program, found, f"pccl_jax has no {found.name}")
+    if params is None:
+        return _not_ours(program, found, "over dimensions of the array, which lax alone has")
     call = entry.call(**params)
     choice = _choice(entry, call, found)
     known = manual_mesh(found.axis_context) is not None
@@ -108,7 +110,7 @@ def _choice(entry: Served, call: Call, found: Found) -> Choice:
     return choice
 
 
-def _not_ours(program: str, found: Found) -> Line:
+def _not_ours(program: str, found: Found, reason: str) -> Line:
     """The line of a collective that lax alone has."""
     params = found.equation.params
     operand, result = found.equation.invars[0].aval, found.equation.outvars[0].aval
@@ -125,7 +127,7 @@ def _not_ours(program: str, found: Found) -> Line:
         dtype=str(operand.dtype),
         nbytes=elements * np.dtype(operand.dtype).itemsize,
         algorithm="xla",
-        reason=f"pccl_jax has no {found.name} of this kind; it is lax's",
+        reason=reason,
         time_us=None,
         runs=found.runs.count,
         conditional=found.runs.conditional,
