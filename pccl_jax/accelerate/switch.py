@@ -47,9 +47,10 @@ def accelerate(fn: Callable[P, R]) -> Callable[P, R]:
     we do not serve (docs/limits.md) stays lax's; ``pccl_jax.explain`` says why.
 
     Transformations go outside or inside: ``jit(grad(accelerate(f)))`` or
-    ``accelerate(jit(grad(f)))``. ``fn`` itself is unchanged. A jitted function is compiled once for calls in ``accelerate`` and
-    once for others; each finds its own in the cache. Of a jitted ``fn``, ``lower``, ``trace`` and
-    ``eval_shape`` are there too. A thread that ``fn`` starts itself is not covered.
+    ``accelerate(jit(grad(f)))``. ``fn`` itself is unchanged. A jitted function is compiled once for
+    calls in ``accelerate`` and once for others; each finds its own in the cache. Of a jitted
+    ``fn``, ``lower``, ``trace`` and ``eval_shape`` are there too. A thread that ``fn`` starts
+    itself is not covered.
 
     Args:
         fn: a function. Usable as a decorator.

@@ -1,4 +1,4 @@
-"""Programs written with jax.lax alone, as they are and accelerated: nothing but the speed differs."""
+"""Programs written with jax.lax alone, as they are and accelerated: the results are the same."""
 
 from __future__ import annotations
 

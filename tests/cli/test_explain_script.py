@@ -47,7 +47,7 @@ def test_table_follows_what_the_script_prints(script: Path) -> None:
     first, *rest = done.stdout.splitlines()
     assert first == "sum 6 ['--steps', '3']"
     (row,) = [line for line in rest if "all_reduce sum" in line]
-    assert f"{script}:8" in row
+    assert f"{script}:7" in row
     assert "a call of jax.lax" in row
 
 
