@@ -140,4 +140,4 @@ def _source(found: Found) -> str | None:
     if frame is None:
         return None
     file, line, function = frame
-    return f"{file}:{line} ({function})"
+    return f"{file}:{line} ({function.rpartition('<locals>.')[2]})"

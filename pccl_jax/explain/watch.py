@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,8 @@ from pccl_jax.explain.line import Line
 def watching() -> Iterator[list[Line]]:
     """Gathers the lines of each program that is lowered inside, in any thread, as it is lowered.
 
-    A program that was compiled before is not lowered again, and not seen.
+    A program that was compiled before is not lowered again, and not seen. Programs of one name,
+    such as one function for several shapes, are numbered.
 
     Example:
         >>> from pccl_jax.explain import watching
@@ -25,9 +27,12 @@ def watching() -> Iterator[list[Line]]:
         []
     """
     lines: list[Line] = []
+    seen: Counter[str] = Counter()
 
     def see(name: str, program: Any, axis_context: Any) -> None:
-        lines.extend(lines_of(name, program, axis_context))
+        seen[name] += 1
+        title = name if seen[name] == 1 else f"{name} (no. {seen[name]})"
+        lines.extend(lines_of(title, program, axis_context))
 
     with observe_lowering(see):
         yield lines

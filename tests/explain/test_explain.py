@@ -200,6 +200,11 @@ def test_watching_sees_what_is_lowered_inside() -> None:
     assert outer == lines
     f.lower(X[:N])
     assert len(lines) == 1
+    with watching() as lines:
+        f.lower(X[:N])
+        f.lower(X[: 2 * N])
+    first, second = (line.program for line in lines)
+    assert second == f"{first} (no. 2)"
 
 
 def test_what_is_no_function() -> None:
