@@ -201,8 +201,8 @@ def test_watching_sees_what_is_lowered_inside() -> None:
     f.lower(X[:N])
     assert len(lines) == 1
     with watching() as lines:
-        f.lower(X[:N])
         f.lower(X[: 2 * N])
+        f.lower(X[: 3 * N])
     first, second = (line.program for line in lines)
     assert second == f"{first} (no. 2)"
 
