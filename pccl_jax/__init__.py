@@ -7,6 +7,7 @@
 Importing touches no device and no MPI.
 """
 
+from pccl_jax.accelerate import accelerate, install, uninstall
 from pccl_jax.api import (
     algorithms,
     all_gather,
@@ -20,6 +21,7 @@ from pccl_jax.api import (
 )
 from pccl_jax.dispatch import Choice, choices
 from pccl_jax.errors import ConfigurationError, InternalError, PcclError, ScheduleError
+from pccl_jax.explain import Explanation, explain
 from pccl_jax.runtime import init, topology, using
 from pccl_jax.topology import Topology
 
@@ -28,15 +30,19 @@ __version__ = "0.1.0"
 __all__ = [
     "Choice",
     "ConfigurationError",
+    "Explanation",
     "InternalError",
     "PcclError",
     "ScheduleError",
     "Topology",
+    "accelerate",
     "algorithms",
     "all_gather",
     "all_reduce",
     "choices",
+    "explain",
     "init",
+    "install",
     "pmax",
     "pmean",
     "pmin",
@@ -44,5 +50,6 @@ __all__ = [
     "psum_scatter",
     "reduce_scatter",
     "topology",
+    "uninstall",
     "using",
 ]

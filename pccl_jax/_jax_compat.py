@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import distributed as _distributed
+from jax._src import source_info_util as _source_info_util
 from jax._src import xla_bridge as _xla_bridge
+from jax._src import xla_metadata_lib as _xla_metadata_lib
+from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import parallel as _parallel
 from jax._src.lib.mlir.dialects import hlo as _hlo  # type: ignore[attr-defined]
@@ -22,6 +28,7 @@ __all__ = [
     "ShapedArray",
     "ad",
     "avals",
+    "axis_context",
     "backends_exist",
     "batching",
     "canonicalize_axis",
@@ -29,16 +36,23 @@ __all__ = [
     "distributed_state",
     "insert_varying",
     "is_tracer",
+    "lax_collectives",
     "lax_primitives",
     "lax_type_rule",
-    "lowering_mesh",
+    "lowering_rule",
+    "manual_mesh",
     "mesh_axis_groups",
+    "metadata",
     "mlir",
     "new_call_number",
+    "observe_lowering",
     "partition_id",
     "pvary",
     "reduction_state",
+    "shard_map_context",
+    "sub_jaxprs",
     "ungrouped_type",
+    "user_frame",
 ]
 
 ShapedArray = _core.ShapedArray
@@ -51,6 +65,31 @@ lax_primitives = {
     "pmin": _parallel.pmin_p,
     "all_gather": _parallel.all_gather_p,
     "reduce_scatter": _parallel.reduce_scatter_p,
+}
+
+#: Every collective primitive of lax, by name: those that users call and those that JAX puts in
+#: their place for a type (``..._invariant``, ``..._reduced``, ``unreduced_...``).
+lax_collectives: dict[str, Any] = {
+    name: getattr(_parallel, f"{name}_p")
+    for name in (
+        "psum",
+        "psum_invariant",
+        "unreduced_psum",
+        "pmax",
+        "pmin",
+        "unreduced_pmax",
+        "unreduced_pmin",
+        "all_gather",
+        "all_gather_invariant",
+        "all_gather_reduced",
+        "reduce_scatter",
+        "unreduced_reduce_scatter",
+        "ppermute",
+        "pbroadcast",
+        "all_to_all",
+        "ragged_all_to_all",
+    )
+    if hasattr(_parallel, f"{name}_p")
 }
 
 
@@ -102,18 +141,28 @@ def avals(ctx: mlir.LoweringRuleContext) -> tuple[Any, Any]:
     return ctx.avals_in[0], ctx.avals_out[0]
 
 
-def lowering_mesh(ctx: mlir.LoweringRuleContext) -> Any | None:
-    """The mesh whose axes are all manual where ``ctx`` lowers, else None."""
-    axis_context = ctx.module_context.axis_context
+def axis_context(ctx: mlir.LoweringRuleContext) -> Any:
+    """Which axes of which mesh are manual where ``ctx`` lowers."""
+    return ctx.module_context.axis_context
+
+
+def shard_map_context(params: dict[str, Any]) -> Any:
+    """The axis context inside a shard_map of these parameters, as its lowering has it."""
+    mesh = params["mesh"]
+    return _SPMDAxisContext(mesh, params["newly_manual_axes"] | set(mesh.manual_axes))
+
+
+def manual_mesh(axis_context: Any) -> Any | None:
+    """The mesh whose axes are all manual, else None."""
     if not isinstance(axis_context, _SPMDAxisContext):
         return None
     mesh = axis_context.mesh
     return mesh if set(mesh.axis_names) <= set(axis_context.manual_axes) else None
 
 
-def mesh_axis_groups(ctx: mlir.LoweringRuleContext, axes: tuple[Any, ...]) -> list[list[int]]:
+def mesh_axis_groups(axis_context: Any, axes: tuple[Any, ...]) -> list[list[int]]:
     """Logical device ids of every group of the collective over ``axes``, in axis order."""
-    groups = _pxla.axis_groups(ctx.module_context.axis_context, axes)
+    groups = _pxla.axis_groups(axis_context, axes)
     return [[int(device) for device in group] for group in groups]
 
 
@@ -140,3 +189,62 @@ def backends_exist() -> bool:
 def partition_id() -> Any:
     """The op whose result is the logical id of the device that runs the program."""
     return _hlo.partition_id()
+
+
+def lowering_rule(primitive: Any, platform: str) -> Callable[..., Any]:
+    """The rule that lowers ``primitive`` on ``platform``."""
+    specific = _mlir._platform_specific_lowerings[platform].get(primitive)
+    rule: Callable[..., Any] = (specific or _mlir._lowerings[primitive]).rule
+    return rule
+
+
+def metadata() -> dict[str, Any]:
+    """What ``set_xla_metadata`` says here: while an equation is lowered, what it said there."""
+    return _xla_metadata_lib.current_xla_metadata() or {}
+
+
+def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """The programs among the parameters of an equation, without their constants."""
+    return iter(_core.jaxprs_in_params(params))
+
+
+def user_frame(source_info: Any, skip: str) -> tuple[str, int, str] | None:
+    """File, line and function of the innermost frame outside of JAX and of the folder ``skip``."""
+    for frame in _source_info_util.user_frames(source_info.traceback):
+        if not frame.file_name.startswith(skip):
+            return frame.file_name, int(frame.start_line), frame.function_name
+    return None
+
+
+Observer = Callable[[str, Any, Any], None]
+
+_observers: list[Observer] = []
+_observing = threading.Lock()
+
+
+@contextlib.contextmanager
+def observe_lowering(see: Observer) -> Iterator[None]:
+    """Calls ``see(name, closed jaxpr, axis context)`` for each program that is lowered inside.
+
+    Programs that are compiled already are not lowered again.
+    """
+    with _observing:
+        if not hasattr(_mlir.lower_jaxpr_to_module, "pccl_jax_observed"):
+            _mlir.lower_jaxpr_to_module = _observed(_mlir.lower_jaxpr_to_module)
+        _observers.append(see)
+    try:
+        yield
+    finally:
+        with _observing:
+            _observers.remove(see)
+
+
+def _observed(lower: Callable[..., Any]) -> Any:
+    @functools.wraps(lower)
+    def observed(name: str, jaxpr: Any, **rest: Any) -> Any:
+        for see in tuple(_observers):
+            see(name, jaxpr, rest["axis_context"])
+        return lower(name, jaxpr, **rest)
+
+    vars(observed)["pccl_jax_observed"] = True
+    return observed

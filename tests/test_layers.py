@@ -25,6 +25,7 @@ LAYERS = [
     {"primitives"},
     {"api"},
     {"accelerate"},
+    {"explain"},
     {"__init__"},
     {"cli"},
     {"__main__"},

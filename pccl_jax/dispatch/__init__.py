@@ -1,6 +1,7 @@
 """Which algorithm a call takes, decided from static facts while the program is lowered."""
 
 from pccl_jax.dispatch.choice import Choice, Request, choices, record
+from pccl_jax.dispatch.cost import predicted_s
 from pccl_jax.dispatch.policy import describe
 from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select
 from pccl_jax.dispatch.vendor import mpi_obstacle
@@ -13,6 +14,7 @@ __all__ = [
     "choices",
     "describe",
     "mpi_obstacle",
+    "predicted_s",
     "record",
     "select",
 ]

@@ -72,6 +72,18 @@ def cheapest(request: Request) -> Choice:
     return Choice(request, name, reason + uneven)
 
 
+def predicted_s(choice: Choice) -> float:
+    """Seconds that the collective takes by its algorithm on :func:`machine`, by the cost model.
+
+    Raises:
+        ConfigurationError: as :func:`machine`.
+    """
+    r, name = choice.request, choice.algorithm
+    if r.ranks == 1 or r.nbytes == 0:
+        return 0.0
+    return _times(r.collective, (name,), r.nbytes, r.nodes, r.local, machine())[name]
+
+
 @functools.lru_cache(maxsize=4096)
 def _times(
     collective: Collective, names: tuple[str, ...], nbytes: int, nodes: int, local: int, on: Machine

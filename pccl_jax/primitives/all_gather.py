@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
-from pccl_jax.primitives.common import define_linear, for_transpose, lower_python
+from pccl_jax.primitives.common import (
+    LoweringRule,
+    define_linear,
+    for_transpose,
+    lower_as_lax,
+    lower_python,
+)
 from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
 from pccl_jax.types import Collective, Op
 
@@ -87,7 +93,7 @@ def _lax(x: Any, *, algorithm: str | None, **params: Any) -> Any:
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    return lower_python(partial(_lax, **params), ctx, x)
+    return lower_as_lax(partial(_lax, **params), ctx, x)
 
 
 def _gather_then_transpose(x: Any, *, all_gather_dimension: int, **params: Any) -> Any:
@@ -100,23 +106,28 @@ def _gather_then_transpose(x: Any, *, all_gather_dimension: int, **params: Any) 
     return lax.collapse(x, d, d + 2)
 
 
-def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    call = Call(
-        Collective.ALL_GATHER,
-        Op.SUM,
-        params["axis_name"],
-        params["axis_index_groups"],
-        params["algorithm"],
-        params["all_gather_dimension"],
+def all_gather_call(
+    *, axis_name: Any, axis_index_groups: Any, algorithm: Any, all_gather_dimension: int, **_: Any
+) -> Call:
+    """What the primitive's parameters ask for."""
+    return Call(
+        Collective.ALL_GATHER, Op.SUM, axis_name, axis_index_groups, algorithm, all_gather_dimension
     )
+
+
+def lower_all_gather(
+    ctx: mlir.LoweringRuleContext, x: Any, *, fallback: LoweringRule = _lower_as_lax, **params: Any
+) -> Any:
+    """The lowering rule; ``fallback`` lowers what is left to lax, from the same parameters."""
+    call = all_gather_call(**params)
     if wants_dimension_first(ctx, call, 1):
         return lower_python(partial(_gather_then_transpose, **params), ctx, x)
     plan = make_plan(ctx, call)
-    return _lower_as_lax(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
+    return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
 all_gather_p.def_effectful_abstract_eval(_type)
 define_linear(all_gather_p, _transpose, {})
 batching.fancy_primitive_batchers[all_gather_p] = _batch
 mlir.register_lowering(all_gather_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(all_gather_p, _lower, platform="cpu", cacheable=False)
+mlir.register_lowering(all_gather_p, lower_all_gather, platform="cpu", cacheable=False)

@@ -19,7 +19,13 @@ from pccl_jax._jax_compat import (
     pvary,
     ungrouped_type,
 )
-from pccl_jax.primitives.common import define_linear, lower_python, reduce_axis, reduce_equal
+from pccl_jax.primitives.common import (
+    LoweringRule,
+    define_linear,
+    lower_as_lax,
+    reduce_axis,
+    reduce_equal,
+)
 from pccl_jax.primitives.lowering import Call, emit, make_plan
 from pccl_jax.types import Collective, Op
 
@@ -90,23 +96,25 @@ def _product(x: Any, axes: Any, groups: Any) -> Any:
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    return lower_python(partial(_lax, **params), ctx, x)
+    return lower_as_lax(partial(_lax, **params), ctx, x)
 
 
-def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    call = Call(
-        Collective.ALL_REDUCE,
-        params["op"],
-        params["axes"],
-        params["axis_index_groups"],
-        params["algorithm"],
-    )
+def all_reduce_call(*, op: Op, axes: Any, axis_index_groups: Any, algorithm: Any, **_: Any) -> Call:
+    """What the primitive's parameters ask for."""
+    return Call(Collective.ALL_REDUCE, op, axes, axis_index_groups, algorithm)
+
+
+def lower_all_reduce(
+    ctx: mlir.LoweringRuleContext, x: Any, *, fallback: LoweringRule = _lower_as_lax, **params: Any
+) -> Any:
+    """The lowering rule; ``fallback`` lowers what is left to lax, from the same parameters."""
+    call = all_reduce_call(**params)
     plan = make_plan(ctx, call)
-    return _lower_as_lax(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
+    return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
 all_reduce_p.def_effectful_abstract_eval(_type)
 define_linear(all_reduce_p, _transpose, _LAX_NAME)
 batching.fancy_primitive_batchers[all_reduce_p] = _batch
 mlir.register_lowering(all_reduce_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(all_reduce_p, _lower, platform="cpu", cacheable=False)
+mlir.register_lowering(all_reduce_p, lower_all_reduce, platform="cpu", cacheable=False)

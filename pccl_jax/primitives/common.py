@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,10 @@ from pccl_jax import schedule
 from pccl_jax._jax_compat import Primitive, ad, mlir
 from pccl_jax.dispatch import VENDOR_ALGORITHMS
 from pccl_jax.types import Collective, Op
+
+LoweringRule = Callable[..., Any]
+
+_LEFT_TO_LAX: ContextVar[bool] = ContextVar("left_to_lax", default=False)
 
 #: For each operator: the elementwise function, the reduction of one axis, and what reducing
 #: ``n`` equal values amounts to.
@@ -72,3 +77,17 @@ def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x:
     if 0 in result.shape:  # nothing to move, and lax refuses some of these
         return mlir.lower_fun(lambda _: jnp.zeros(result.shape, result.dtype), False)(ctx, x)
     return mlir.lower_fun(function, multiple_results=False)(ctx, x)
+
+
+def lower_as_lax(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x: Any) -> Any:
+    """As :func:`lower_python`, for a function whose lax collectives are to stay lax's."""
+    token = _LEFT_TO_LAX.set(True)
+    try:
+        return lower_python(function, ctx, x)
+    finally:
+        _LEFT_TO_LAX.reset(token)
+
+
+def left_to_lax() -> bool:
+    """Whether what is lowered now has been left to lax by one of our own rules."""
+    return _LEFT_TO_LAX.get()

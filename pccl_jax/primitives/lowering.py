@@ -19,7 +19,8 @@ from pccl_jax import schedule
 from pccl_jax._jax_compat import (
     ShapedArray,
     avals,
-    lowering_mesh,
+    axis_context,
+    manual_mesh,
     mesh_axis_groups,
     mlir,
     new_call_number,
@@ -64,6 +65,21 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Site:
+    """Where a collective stands in a program.
+
+    Attributes:
+        axis_context: which axes of which mesh are manual there, as JAX's lowering has it.
+        operand: type of the operand.
+        result: type of the result.
+    """
+
+    axis_context: Any
+    operand: Any
+    result: Any
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a call is served by our own executor."""
 
@@ -90,35 +106,40 @@ def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int)
     row_bytes = math.prod(shape[call.dimension :]) * np.dtype(aval.dtype).itemsize // parts
     if row_bytes < SHORTEST_ROW_BYTES:
         return True
-    return joined_world() is not None and _choose(ctx, call)[0].algorithm == "mpi"
+    return joined_world() is not None and choose(_site(ctx), call)[0].algorithm == "mpi"
 
 
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
     """Chooses for ``call``; None where it is left to lax. The choice is recorded either way."""
-    choice, layout = _choose(ctx, call)
+    site = _site(ctx)
+    choice, layout = choose(site, call)
     record(choice)
     if choice.algorithm == "xla" or layout is None:
         return None
     built = schedule.build(choice.algorithm, call.collective, layout.nodes, layout.local)
-    processes = np.array(_processes(ctx, layout), np.int64).reshape(-1)
+    processes = np.array(_processes(site, layout), np.int64).reshape(-1)
     return Plan(choice, layout, built, processes)
 
 
-def _choose(ctx: mlir.LoweringRuleContext, call: Call) -> tuple[Choice, GroupLayout | None]:
-    aval, result = avals(ctx)
-    layout, obstacle = _layout(ctx, call, aval)
-    request = _request(call, aval, result, layout)
+def _site(ctx: mlir.LoweringRuleContext) -> Site:
+    return Site(axis_context(ctx), *avals(ctx))
+
+
+def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
+    """The choice for ``call``, and its groups by node where their sizes are equal."""
+    layout, obstacle = _layout(site, call)
+    request = _request(call, site, layout)
     if layout is not None:
-        request = _with_processes(request, _processes(ctx, layout))
+        request = _with_processes(request, _processes(site, layout))
     choice = select(request, call.algorithm, preferred_algorithm())
     if obstacle:
         choice = Choice(request, "xla", obstacle)
     return choice, layout
 
 
-def _processes(ctx: mlir.LoweringRuleContext, layout: GroupLayout) -> list[list[int]]:
+def _processes(site: Site, layout: GroupLayout) -> list[list[int]]:
     """The processes of each group's ranks, in schedule order."""
-    process_of = place_devices(lowering_mesh(ctx)).process_of
+    process_of = place_devices(manual_mesh(site.axis_context)).process_of
     return [[process_of[device] for device in group] for group in layout.members]
 
 
@@ -128,14 +149,12 @@ def _with_processes(request: Request, groups: list[list[int]]) -> Request:
     return replace(request, mpi=None if world is None else world.mpi, ranks_per_process=most)
 
 
-def _layout(
-    ctx: mlir.LoweringRuleContext, call: Call, aval: Any
-) -> tuple[GroupLayout | None, str | None]:
+def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
     """The groups by node, and what keeps us from serving the call, if anything does."""
-    mesh = lowering_mesh(ctx)
+    aval, mesh = site.operand, manual_mesh(site.axis_context)
     if mesh is None:
         return None, "not in a shard_map that is manual over all axes of its mesh"
-    groups = mesh_axis_groups(ctx, call.axes)
+    groups = mesh_axis_groups(site.axis_context, call.axes)
     if call.groups is not None:
         groups = [[group[i] for i in part] for group in groups for part in call.groups]
     places = place_devices(mesh)
@@ -162,8 +181,9 @@ def _bits(dtype: Any) -> int:
     )
 
 
-def _request(call: Call, aval: Any, result: Any, layout: GroupLayout | None) -> Request:
-    elements = max(math.prod(aval.shape), math.prod(result.shape))
+def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
+    aval = site.operand
+    elements = max(math.prod(aval.shape), math.prod(site.result.shape))
     return Request(
         collective=call.collective,
         op=call.op,

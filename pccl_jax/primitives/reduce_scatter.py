@@ -11,8 +11,10 @@ from jax import lax
 from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
 from pccl_jax.primitives.all_gather import all_gather_p
 from pccl_jax.primitives.common import (
+    LoweringRule,
     define_linear,
     for_transpose,
+    lower_as_lax,
     lower_python,
     reduce_axis,
     reduce_equal,
@@ -116,7 +118,7 @@ def _lax(
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    return lower_python(partial(_lax, **params), ctx, x)
+    return lower_as_lax(partial(_lax, **params), ctx, x)
 
 
 def _transpose_then_scatter(x: Any, *, scatter_dimension: int, **params: Any) -> Any:
@@ -126,23 +128,34 @@ def _transpose_then_scatter(x: Any, *, scatter_dimension: int, **params: Any) ->
     return reduce_scatter_p.bind(x, scatter_dimension=0, tiled=False, **params)
 
 
-def _lower(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
-    call = Call(
-        Collective.REDUCE_SCATTER,
-        params["op"],
-        params["axis_name"],
-        params["axis_index_groups"],
-        params["algorithm"],
-        params["scatter_dimension"],
+def reduce_scatter_call(
+    *,
+    op: Op,
+    axis_name: Any,
+    axis_index_groups: Any,
+    algorithm: Any,
+    scatter_dimension: int,
+    **_: Any,
+) -> Call:
+    """What the primitive's parameters ask for."""
+    return Call(
+        Collective.REDUCE_SCATTER, op, axis_name, axis_index_groups, algorithm, scatter_dimension
     )
+
+
+def lower_reduce_scatter(
+    ctx: mlir.LoweringRuleContext, x: Any, *, fallback: LoweringRule = _lower_as_lax, **params: Any
+) -> Any:
+    """The lowering rule; ``fallback`` lowers what is left to lax, from the same parameters."""
+    call = reduce_scatter_call(**params)
     if wants_dimension_first(ctx, call, params["axis_size"]):
         return lower_python(partial(_transpose_then_scatter, **params), ctx, x)
     plan = make_plan(ctx, call)
-    return _lower_as_lax(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
+    return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
 reduce_scatter_p.def_effectful_abstract_eval(_type)
 define_linear(reduce_scatter_p, _transpose, {Op.MAX: "pmax_scatter", Op.MIN: "pmin_scatter"})
 batching.fancy_primitive_batchers[reduce_scatter_p] = _batch
 mlir.register_lowering(reduce_scatter_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(reduce_scatter_p, _lower, platform="cpu", cacheable=False)
+mlir.register_lowering(reduce_scatter_p, lower_reduce_scatter, platform="cpu", cacheable=False)

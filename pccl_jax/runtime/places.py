@@ -21,11 +21,13 @@ class Places:
         node_of: number of the device's node.
         process_of: its process, as ``jax.process_index()`` counts.
         obstacle: why our executor cannot connect them, or None.
+        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
     """
 
     node_of: tuple[int, ...]
     process_of: tuple[int, ...]
     obstacle: str | None = None
+    platform: str = "cpu"
 
 
 def place_devices(mesh: Any) -> Places:
@@ -34,8 +36,9 @@ def place_devices(mesh: Any) -> Places:
     A mesh without devices (an AbstractMesh) is taken to be the one of ``jax.set_mesh``, or to be
     laid out on ``jax.devices()``; where that is wrong, the call is refused when the program runs.
     """
-    process_of = tuple(device.process_index for device in _devices_of(mesh))
-    return Places(_nodes(process_of), process_of, _obstacle(process_of))
+    devices = _devices_of(mesh)
+    process_of = tuple(device.process_index for device in devices)
+    return Places(_nodes(process_of), process_of, _obstacle(process_of), devices[0].platform)
 
 
 def _devices_of(mesh: Any) -> list[Any]:

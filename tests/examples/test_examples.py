@@ -87,8 +87,22 @@ def test_one_library_alone() -> None:
     assert "pccl" not in output
 
 
-def test_replace_lax_prints_equal_results() -> None:
-    assert re.search(r"^equal +True$", run_example("replace_lax"), re.MULTILINE)
+@pytest.mark.parametrize("devices", [8, 3])
+def test_replace_lax_trains_the_same(devices: int) -> None:
+    pytest.importorskip("equinox")
+    pytest.importorskip("optax")
+    output = run_example("replace_lax", "--steps", "20", "--devices", str(devices))
+    found = re.findall(
+        r"^step +\d+ +loss +lax ([\d.]+) +accelerated ([\d.]+)", output, re.MULTILINE
+    )
+    losses = [(float(lax), float(fast)) for lax, fast in found]
+    assert len(losses) == 3, output
+    for lax, fast in losses:
+        assert fast == pytest.approx(lax, rel=LOSS_RTOL), output
+    assert losses[-1][1] < losses[0][1] - 0.3, output
+    assert re.search(r"^equal +True$", output, re.MULTILINE)
+    table = output[output.index("train_step: 4 collectives") :]
+    assert " xla " not in table
 
 
 def test_a_batch_that_does_not_divide_says_what_to_pass() -> None:

@@ -1,0 +1,99 @@
+"""lax's collective primitives as ours: which of them we serve, and with which parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pccl_jax._jax_compat import lax_collectives
+from pccl_jax.primitives import (
+    Call,
+    all_gather_call,
+    all_gather_p,
+    all_reduce_call,
+    all_reduce_p,
+    lower_all_gather,
+    lower_all_reduce,
+    lower_reduce_scatter,
+    reduce_scatter_call,
+    reduce_scatter_p,
+)
+from pccl_jax.types import Op
+
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Served:
+    """How we serve a primitive.
+
+    Attributes:
+        call: what parameters of ours ask for.
+        lower: our lowering rule.
+        defaults: parameters of ours that the primitive does not have.
+        from_lax: whether the primitive is lax's.
+    """
+
+    call: Callable[..., Call]
+    lower: Callable[..., Any]
+    defaults: Params
+    from_lax: bool = True
+
+    def params(self, theirs: Params) -> Params | None:
+        """The parameters of ours for those of the primitive; None where lax alone has that.
+
+        lax reduces over dimensions of the array as well, as axes that are numbers.
+        """
+        ours = self.defaults | theirs
+        axes = ours.get("axes", ours.get("axis_name"))
+        axes = axes if isinstance(axes, (tuple, list)) else (axes,)
+        if not axes or any(isinstance(axis, int) for axis in axes):
+            return None
+        groups = ours["axis_index_groups"]
+        ours["axes" if "axes" in ours else "axis_name"] = tuple(axes)
+        ours["axis_index_groups"] = None if groups is None else tuple(map(tuple, groups))
+        return ours
+
+
+def _all_reduce(op: Op) -> Served:
+    # The types are settled by now, so `invariant`, which is about types, has no effect.
+    defaults = {"op": op, "axis_index_groups": None, "algorithm": None, "invariant": False}
+    return Served(all_reduce_call, lower_all_reduce, defaults)
+
+
+_ALL_GATHER = Served(
+    all_gather_call, lower_all_gather, {"axis_index_groups": None, "algorithm": None}
+)
+_REDUCE_SCATTER = Served(
+    reduce_scatter_call,
+    lower_reduce_scatter,
+    {"op": Op.SUM, "axis_index_groups": None, "algorithm": None},
+)
+
+#: The primitives of lax that we serve, by the names of :data:`lax_collectives`.
+FROM_LAX: dict[str, Served] = {
+    "psum": _all_reduce(Op.SUM),
+    "psum_invariant": _all_reduce(Op.SUM),
+    "unreduced_psum": _all_reduce(Op.SUM),
+    "pmax": _all_reduce(Op.MAX),
+    "pmin": _all_reduce(Op.MIN),
+    "unreduced_pmax": _all_reduce(Op.MAX),
+    "unreduced_pmin": _all_reduce(Op.MIN),
+    "all_gather": _ALL_GATHER,
+    "all_gather_invariant": _ALL_GATHER,
+    "all_gather_reduced": _ALL_GATHER,
+    "reduce_scatter": _REDUCE_SCATTER,
+    "unreduced_reduce_scatter": _REDUCE_SCATTER,
+}
+
+_SERVED: dict[Any, Served] = {
+    all_reduce_p: Served(all_reduce_call, lower_all_reduce, {}, from_lax=False),
+    all_gather_p: Served(all_gather_call, lower_all_gather, {}, from_lax=False),
+    reduce_scatter_p: Served(reduce_scatter_call, lower_reduce_scatter, {}, from_lax=False),
+} | {lax_collectives[name]: entry for name, entry in FROM_LAX.items() if name in lax_collectives}
+
+
+def served(primitive: Any) -> Served | None:
+    """How we serve ``primitive``, ours or lax's; None where we do not."""
+    return _SERVED.get(primitive)
