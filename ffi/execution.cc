@@ -122,22 +122,22 @@ Execution::Outcome Execution::Work(int worker, const Leave& leave) {
       pauses = 0;
       continue;
     }
-    const double waited = Pause(&pauses);
-    if (!remote_ || waited == 0) continue;
-    CheckOnOthers(waited);
-    if (leave(waited)) return Outcome::kWaits;
+    const std::optional<double> waited = Pause(&pauses);
+    if (!remote_ || !waited) continue;
+    CheckOnOthers(*waited);
+    if (leave(*waited)) return Outcome::kWaits;
   }
   return Confirm() ? Outcome::kComplete : Outcome::kFailed;
 }
 
-// Waits a little. Returns how long there has been nothing to do, in seconds, or 0 for less than a
-// worker cares to look at the clock for.
-double Execution::Pause(int* pauses) {
+// Waits a little. Returns how long there has been nothing to do, in seconds; nothing for less than
+// a worker cares to look at the clock for.
+std::optional<double> Execution::Pause(int* pauses) {
   if (++*pauses < kPauses) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-    return 0;
+    return std::nullopt;
   }
   const Clock::rep now = Clock::now().time_since_epoch().count();
   Clock::rep since = 0;
@@ -148,7 +148,7 @@ double Execution::Pause(int* pauses) {
   } else {
     nanosleep(&kNap, nullptr);
   }
-  return std::max(waited, 1e-9);
+  return waited;
 }
 
 bool Execution::Confirm() {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,7 +76,7 @@ class Execution {
   std::string WaitingFor();
   void CheckOnOthers(double waited);
   bool Confirm();
-  double Pause(int* pauses);
+  std::optional<double> Pause(int* pauses);
 
   const Schedule& schedule_;
   const Team& team_;

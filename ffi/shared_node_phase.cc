@@ -12,7 +12,6 @@ namespace {
 
 // Up to here it is quicker that every process reduces everything than to wait once more.
 constexpr size_t kEverybodyReducesBytes = size_t{16} << 10;
-constexpr size_t kLine = 64;
 // From here on reading a peer's memory through the kernel, one copy, beats two copies.
 constexpr size_t kDirectBytes = size_t{4} << 20;
 constexpr size_t kDirectPiece = size_t{1} << 20;
@@ -102,7 +101,8 @@ void SharedNodePhase::StageAhead() {
     TellRuns(own, sources_[0]);
     filled_ = pieces_;
     own->filled.store(pieces_, std::memory_order_release);
-    return CopyOwn();
+    for (int64_t piece = 0; piece < pieces_; ++piece) FillGather(piece, nullptr);
+    return;
   }
   if (!TakeSet(own, false)) return;
   while (filled_ < std::min<int64_t>(pieces_, kSlots)) Fill(filled_);

@@ -60,6 +60,7 @@ class SharedNodePhase {
 
  private:
   // kMatch: until every process has published its board; kAcquire: until each holds slots.
+  static constexpr size_t kLine = 64;  // of a cache: what processes share begins at multiples
   enum class Stage { kPublish, kMatch, kAcquire, kMove, kComplete, kFailed };
 
   void Prepare();
@@ -67,7 +68,6 @@ class SharedNodePhase {
   void PrepareScatter();
   bool Publish();
   bool GoesDirect() const;
-  void CopyOwn();
   void StageAhead();
   bool Match();
   bool Acquire();
@@ -75,11 +75,14 @@ class SharedNodePhase {
   void Fill(int64_t piece);
   void Reduce(int64_t piece);
   void Take(int64_t piece);
-  void FillGather(int64_t piece);
+  void FillGather(int64_t piece, char* slot);
   void FillScatter(int64_t piece);
+  void FillReduce(int64_t piece);
+  void ReduceOrCopy(char* to, const std::vector<const void*>& from, size_t nbytes) const;
   void TakeGather(int64_t piece);
   void TakeDirect(size_t member, size_t d, size_t begin, size_t end);
   void TakeScatter(int64_t piece);
+  void TakeReduced(int64_t piece);
   void ReduceShare(int64_t piece, size_t begin, size_t end, bool to_outputs);
   void Finish();
   bool CheckPeers();

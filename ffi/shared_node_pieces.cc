@@ -12,11 +12,6 @@
 #include "kernels/copy.h"
 
 namespace pccl {
-namespace {
-
-constexpr size_t kLine = 64;
-
-}  // namespace
 
 // The bytes of the chunks that rank `owner` of the node is responsible for, in `holder`'s
 // memory: where they are now, or where the phase leaves them.
@@ -70,69 +65,64 @@ std::pair<size_t, size_t> SharedNodePhase::Share(size_t member, size_t nbytes) c
   return {begin, member + 1 == n ? nbytes : lines * (member + 1) / n * kLine};
 }
 
-void SharedNodePhase::CopyOwn() {
-  for (size_t d = 0; d < mine().size(); ++d) {
-    const ByteStream& source = sources_[0][d];
-    const std::vector<ByteStream>& outs = targets_[static_cast<size_t>(mine()[d])];
-    std::vector<void*> to(outs.size());
-    source.ForRuns(0, source.nbytes(), [&](const ByteStream::Run& run, size_t) {
-      int n = 0;
-      for (const ByteStream& out : outs) {
-        if (out.at(run) != source.at(run)) to[static_cast<size_t>(n++)] = out.at(run);
-      }
-      if (n > 0) CopyToMany(to.data(), n, source.at(run), run.nbytes, setup_.layout->stream);
-    });
-  }
-}
-
 void SharedNodePhase::Fill(int64_t piece) {
   const BoardRef& own = boards_[setup_.me];
-  char* slot = own.slot(piece);
-  if (collective_ == Collective::kReduceScatter) {
-    FillScatter(piece);
-  } else if (collective_ == Collective::kAllGather) {
-    FillGather(piece);
-  } else {
-    const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
-    std::vector<const void*> from;
-    for (const int64_t index : mine()) {
-      const RankState& state = rank(index);
-      const Home home = state.HomeOf(*setup_.layout, 0, setup_.phase->first_round);
-      from.push_back(state.Base(home) + begin);
-    }
-    if (from.size() == 1) {
-      Copy(slot, from[0], end - begin, false);
-    } else {
-      setup_.layout->reduce(slot, from.data(), static_cast<int>(from.size()),
-                            (end - begin) / setup_.layout->geometry.item_bytes());
-    }
+  switch (collective_) {
+    case Collective::kAllGather:
+      FillGather(piece, own.slot(piece));
+      break;
+    case Collective::kReduceScatter:
+      FillScatter(piece);
+      break;
+    case Collective::kAllReduce:
+      FillReduce(piece);
+      break;
   }
   own->filled.store(++filled_, std::memory_order_release);
 }
 
-// Stages what the local ranks hold and, while it is in the cache, puts it into their outputs.
-void SharedNodePhase::FillGather(int64_t piece) {
-  char* slot = boards_[setup_.me].slot(piece);
+// Stages what the local ranks hold, where there is a slot for it, and puts it into their outputs
+// while it is in the cache.
+void SharedNodePhase::FillGather(int64_t piece, char* slot) {
   std::vector<void*> to(mine().size() + 1);
+  const bool stream = slot == nullptr && setup_.layout->stream;
   for (size_t d = 0; d < mine().size(); ++d) {
     const ByteStream& source = sources_[0][d];
     const std::vector<ByteStream>& outs = targets_[static_cast<size_t>(mine()[d])];
     const auto [begin, end] = Range(piece, source.nbytes());
     source.ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
-      to[0] = slot + d * piece_bytes_ + offset;
-      int n = 1;
-      for (const ByteStream& out : outs) {
-        if (out.at(run) != source.at(run)) to[static_cast<size_t>(n++)] = out.at(run);
-      }
-      CopyToMany(to.data(), n, source.at(run), run.nbytes, false);
+      size_t n = 0;
+      if (slot != nullptr) to[n++] = slot + d * piece_bytes_ + offset;
+      for (const ByteStream& out : outs) to[n++] = out.at(run);
+      CopyToMany(to.data(), static_cast<int>(n), source.at(run), run.nbytes, stream);
     });
   }
+}
+
+// Stages the reduction of what the local ranks have.
+void SharedNodePhase::FillReduce(int64_t piece) {
+  char* slot = boards_[setup_.me].slot(piece);
+  const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
+  std::vector<const void*> from;
+  for (const int64_t index : mine()) {
+    const RankState& state = rank(index);
+    const Home home = state.HomeOf(*setup_.layout, 0, setup_.phase->first_round);
+    from.push_back(state.Base(home) + begin);
+  }
+  ReduceOrCopy(slot, from, end - begin);
+}
+
+// One operand needs no kernel.
+void SharedNodePhase::ReduceOrCopy(char* to, const std::vector<const void*>& from,
+                                   size_t nbytes) const {
+  if (from.size() == 1) return Copy(to, from[0], nbytes, false);
+  setup_.layout->reduce(to, from.data(), static_cast<int>(from.size()),
+                        nbytes / setup_.layout->geometry.item_bytes());
 }
 
 // Stages, for each rank of another process, the reduction of what the local ranks have for it.
 void SharedNodePhase::FillScatter(int64_t piece) {
   char* slot = boards_[setup_.me].slot(piece);
-  const size_t item_bytes = setup_.layout->geometry.item_bytes();
   std::vector<const void*> from(mine().size());
   for (size_t owner = 0; owner < sources_.size(); ++owner) {
     if (std::binary_search(mine().begin(), mine().end(), static_cast<int64_t>(owner))) continue;
@@ -141,12 +131,7 @@ void SharedNodePhase::FillScatter(int64_t piece) {
     char* to = slot + owner * piece_bytes_;
     inputs[0].ForRuns(begin, end, [&](const ByteStream::Run& run, size_t offset) {
       for (size_t d = 0; d < inputs.size(); ++d) from[d] = inputs[d].at(run);
-      if (from.size() == 1) {
-        Copy(to + offset, from[0], run.nbytes, false);
-      } else {
-        setup_.layout->reduce(to + offset, from.data(), static_cast<int>(from.size()),
-                              run.nbytes / item_bytes);
-      }
+      ReduceOrCopy(to + offset, from, run.nbytes);
     });
   }
 }
@@ -176,25 +161,30 @@ void SharedNodePhase::ReduceShare(int64_t piece, size_t begin, size_t end, bool 
 }
 
 void SharedNodePhase::Take(int64_t piece) {
-  if (collective_ == Collective::kAllGather) {
-    TakeGather(piece);
-  } else if (collective_ == Collective::kReduceScatter) {
-    TakeScatter(piece);
-  } else {
-    const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
-    if (everybody_reduces_) {
-      ReduceShare(piece, 0, end - begin, true);
-    } else {
-      std::vector<void*> to(mine().size());
-      for (size_t q = 0; q < boards_.size(); ++q) {
-        const auto [from, until] = Share(q, end - begin);
-        for (size_t d = 0; d < to.size(); ++d) to[d] = rank(mine()[d]).out + begin + from;
-        CopyToMany(to.data(), static_cast<int>(to.size()), boards_[q].slot(piece) + from,
-                   until - from, false);
-      }
-    }
+  switch (collective_) {
+    case Collective::kAllGather:
+      TakeGather(piece);
+      break;
+    case Collective::kReduceScatter:
+      TakeScatter(piece);
+      break;
+    case Collective::kAllReduce:
+      TakeReduced(piece);
+      break;
   }
   boards_[setup_.me]->copied.store(++taken_, std::memory_order_release);
+}
+
+void SharedNodePhase::TakeReduced(int64_t piece) {
+  const auto [begin, end] = Range(piece, setup_.layout->geometry.whole_bytes());
+  if (everybody_reduces_) return ReduceShare(piece, 0, end - begin, true);
+  std::vector<void*> to(mine().size());
+  for (size_t q = 0; q < boards_.size(); ++q) {
+    const auto [from, until] = Share(q, end - begin);
+    for (size_t d = 0; d < to.size(); ++d) to[d] = rank(mine()[d]).out + begin + from;
+    CopyToMany(to.data(), static_cast<int>(to.size()), boards_[q].slot(piece) + from, until - from,
+               false);
+  }
 }
 
 void SharedNodePhase::TakeGather(int64_t piece) {
