@@ -175,6 +175,16 @@ def test_files_of_two_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "was measured on another machine" in capsys.readouterr().err
 
 
+def test_what_is_of_another_machine_is_written_as_that_machines(
+    folder: Path, tmp_path: Path
+) -> None:
+    other = HERE | {"cores": 4711}
+    assert main(["tune", "--from", str(bench_file(tmp_path / "a.json", other))]) == 0
+    assert sorted(file.name for file in folder.iterdir()) == [
+        f"machine-{short_name(other)}.json", f"model-{short_name(other)}.json",
+    ]  # fmt: skip
+
+
 def test_nothing_to_learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.json"
     document = json.loads(bench_file(file).read_text())
