@@ -13,7 +13,6 @@ import argparse
 import datetime
 import importlib
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,6 +21,8 @@ from typing import Any
 
 import pccl_jax
 from pccl_jax.cli._bench import arguments
+from pccl_jax.cli._bench.job import is_root, processes
+from pccl_jax.cli._bench.report import measured
 from pccl_jax.cli._libraries import package_version
 from pccl_jax.cli._plotting import plot_file, pyplot
 from pccl_jax.cli._tune import decisions, machine, report, sources, sweep
@@ -29,7 +30,6 @@ from pccl_jax.dispatch.machine import bench_file, fingerprint, machine_file, mod
 from pccl_jax.dispatch.model import Model
 from pccl_jax.dispatch.samples import samples_of_bench, tabulate
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.runtime.launcher import find_launch
 from pccl_jax.runtime.world import joined_world
 from pccl_jax.simulate import dump_machine
 
@@ -71,17 +71,16 @@ def run(args: argparse.Namespace) -> int:
     training = _training()
     if args.plot:
         pyplot()
-    launch = find_launch(os.environ)
-    processes = launch.processes if launch else 1
+    started = processes()
     if args.files or args.simulate:
-        if processes > 1:
+        if started > 1:
             raise ConfigurationError("nothing is measured, in one process: run it without mpiexec")
         if args.files and args.simulate:
             raise ConfigurationError("--from and --simulate are two sources: give one of them")
         found = sources.from_files(args.files) if args.files else sources.simulated(args.simulate)
         _finish(args, training, found)
         return 0
-    whole = sources.measure(sweep.plans(args, processes))
+    whole = measured(sweep.plans(args, started))
     return _by_root(lambda: _finish(args, training, _kept(args, whole)), len(whole["failures"]))
 
 
@@ -99,7 +98,7 @@ def _by_root(action: Callable[[], None], failures: int) -> int:
     world = joined_world()
     status = 1
     try:
-        if sources.is_root():
+        if is_root():
             action()
             status = min(1, failures)
     finally:

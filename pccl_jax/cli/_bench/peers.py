@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import geometric_mean
 from typing import Any
 
 Sample = dict[str, Any]
@@ -18,11 +19,6 @@ _STALL_SIZE_FACTOR = 4
 _GLOO_RANGE = (4 << 10, 64 << 20)
 _GLOO_LARGE = 4 << 20
 _MPI_FROM = 1 << 20
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of positive numbers."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def mark_stalls(samples: Sequence[Sample]) -> list[Sample]:
