@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import Any
 
+from pccl_jax.cli._bench.grid import grouped
+
 Sample = dict[str, Any]
 
 #: A message that takes this much longer than one at least four times as large has stalled.
@@ -39,16 +41,12 @@ def _stalled(sample: Sample, samples: Sequence[Sample]) -> bool:
 
 def peer_summaries(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """For each contender of ours, dtype and number of ranks, where Gloo is the baseline."""
-    groups: dict[tuple[str, str, int], list[Sample]] = {}
-    for sample in samples:
-        if sample["against"] == "gloo" and sample["contender"].startswith("pccl"):
-            key = sample["contender"], sample["dtype"], sample["ranks"]
-            groups.setdefault(key, []).append(sample)
+    ours = [s for s in samples if s["against"] == "gloo" and s["contender"].startswith("pccl")]
     return [
         {"contender": contender, "dtype": dtype, "ranks": ranks}
         | _against_gloo(group)
         | {"mpi": _worst(group, "mpi", _MPI_FROM), "mpi4jax": _worst(group, "mpi4jax", 0)}
-        for (contender, dtype, ranks), group in groups.items()
+        for (contender, dtype, ranks), group in grouped(ours, "contender", "dtype", "ranks").items()
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pccl_jax
 from pccl_jax.cli._bench.cases import Case
+from pccl_jax.cli._bench.grid import grouped
 from pccl_jax.cli._bench.job import is_root
 from pccl_jax.cli._bench.peers import mark_stalls, peer_summaries
 from pccl_jax.cli._bench.settings import Settings
@@ -100,11 +101,8 @@ def summaries(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     algorithm of each cell.
     """
     fastest = _fastest(samples)
-    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for sample in samples:
-        key = sample["contender"], sample["dtype"], sample["ranks"]
-        if not sample.get("stalled"):
-            groups.setdefault(key, []).append(sample)
+    steady = [sample for sample in samples if not sample.get("stalled")]
+    groups = grouped(steady, "contender", "dtype", "ranks")
     return [
         {
             "contender": contender,
