@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from command import command
 
 from pccl_jax.cli import main
 from pccl_jax.cli._bench.cases import Case, Problem
@@ -25,7 +25,6 @@ from pccl_jax.cli._bench.measure import measure, paired
 from pccl_jax.cli._bench.report import summaries
 from pccl_jax.cli._bench.settings import Settings, format_size, parse_size
 
-ROOT = Path(__file__).parents[2]
 QUICK_S = 40
 
 #: A contender whose last rank adds up wrongly in one element.
@@ -44,17 +43,7 @@ def contenders(algorithms):
 
 
 def bench(*options: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user does; ``path`` is a folder of more modules."""
-    search = [str(ROOT), *([str(path)] if path else []), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [sys.executable, "-m", "pccl_jax", "bench", *options],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return command("bench", *options, path=path)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +257,8 @@ def test_a_plot_needs_matplotlib(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for command in ("bench", "tune"):
-        assert main([command, "--plot", str(tmp_path / "out.png")]) == 1
+    for name in ("bench", "tune"):
+        assert main([name, "--plot", str(tmp_path / "out.png")]) == 1
         assert "pip install 'pccl_jax[plot]'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["bench", "--plot", str(tmp_path / "out.txt")])

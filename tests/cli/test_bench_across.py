@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import across_processes, command, not_launched
 
 from pccl_jax.cli import main
 from pccl_jax.cli._bench import job
@@ -24,13 +23,8 @@ from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.cli._bench.side_by_side import own_time, peer_verdict, side_by_side
 from pccl_jax.dispatch.samples import XLA
 
-ROOT = Path(__file__).parents[2]
 QUICK_S = 40
 KIB, MIB = 1 << 10, 1 << 20
-
-across_processes = pytest.mark.skipif(
-    os.environ.get("PCCL_TEST_MPI") != "1", reason="PCCL_TEST_MPI=1 runs it; needs mpi4py, an MPI"
-)
 
 #: Only the second process gets a wrong result.
 WRONG_IN_ONE = """
@@ -62,27 +56,8 @@ def contenders(algorithms):
 """
 
 
-def mpiexec(
-    *options: str, processes: int = 2, path: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs the command under the mpiexec of this environment."""
-    launcher = Path(sys.executable).with_name("mpiexec")
-    search = [str(ROOT), *([str(path)] if path else []), os.environ.get("PYTHONPATH", "")]
-    open_mpi = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    }
-    bench = [sys.executable, "-m", "pccl_jax", "bench", *options]
-    return subprocess.run(
-        [str(launcher), "-n", str(processes), *bench],
-        cwd=ROOT,
-        env=os.environ | open_mpi | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def mpiexec(*options: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return command("bench", *options, processes=2, path=path)
 
 
 def sample(nbytes: int, gloo_us: float, ratio: float, **others: Any) -> dict[str, Any]:
@@ -208,8 +183,7 @@ def test_the_most_time_ends_the_rounds(max_time_s: float, least: int, most: int)
 def test_what_needs_several_processes_says_so(
     options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
+    not_launched(monkeypatch)
     assert main(["bench", *options]) == 1
     assert "needs several processes: mpiexec -n 2 python" in capsys.readouterr().err
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,48 +11,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import across_processes, command, not_launched
 
 from pccl_jax.cli import main
-from pccl_jax.cli import tune as command
 from pccl_jax.cli._tune import sweep
+from pccl_jax.cli.tune import add_arguments
 from pccl_jax.dispatch.learned import read_model
 from pccl_jax.dispatch.machine import fingerprint, model_file, short_name
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.simulate import dump_machine, estimate, load_machine
 from pccl_jax.types import Collective
 
-ROOT = Path(__file__).parents[2]
 HERE = dict(fingerprint())
-
-across_processes = pytest.mark.skipif(
-    os.environ.get("PCCL_TEST_MPI") != "1", reason="PCCL_TEST_MPI=1 runs it; needs mpi4py, an MPI"
-)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PCCL_CONFIG_HOME", str(tmp_path / "configuration"))
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
+    not_launched(monkeypatch)
     return tmp_path / "configuration"
 
 
-def tune(*options: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user does."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [*launcher, sys.executable, "-m", "pccl_jax", "tune", *options],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def tune(*options: str, processes: int | None = None) -> subprocess.CompletedProcess[str]:
+    return command("tune", *options, processes=processes)
 
 
 def parsed(*options: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
+    add_arguments(parser)
     return parser.parse_args(options)
 
 
@@ -213,10 +198,9 @@ def test_without_scikit_learn(
 
 @across_processes
 def test_under_mpiexec(folder: Path) -> None:
-    launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", "2"]
     options = ["--quick", "--max-time", "0.1", "--collectives", "all_gather"]
     options += ["--sizes", "1KiB,64KiB"]
-    done = tune(*options, "--ranks-per-node", "1", launcher=launcher)
+    done = tune(*options, "--ranks-per-node", "1", processes=2)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("The model is in") == 1
     svm = read_model(folder / f"model-{short_name(HERE)}.json").svms["all_gather"]
