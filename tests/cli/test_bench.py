@@ -22,6 +22,7 @@ from pccl_jax.cli._bench.check import count_wrong, mismatch
 from pccl_jax.cli._bench.columns import column_tables
 from pccl_jax.cli._bench.job import Alone
 from pccl_jax.cli._bench.measure import measure, paired
+from pccl_jax.cli._bench.plot import plot
 from pccl_jax.cli._bench.report import summaries
 from pccl_jax.cli._bench.settings import Settings, format_size, parse_size
 
@@ -246,6 +247,14 @@ def test_all_algorithms_groups_and_a_plot(tmp_path: Path) -> None:
     }
     assert "float32, 2 ranks on 1 node(s), one process" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_of_nothing_is_not_drawn_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot({"samples": []}, tmp_path / "out.png")
+    assert "out.png is not drawn: no contender was timed" in capsys.readouterr().err
+    assert not (tmp_path / "out.png").exists()
 
 
 def test_groups_have_to_fit(capsys: pytest.CaptureFixture[str]) -> None:

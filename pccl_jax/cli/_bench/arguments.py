@@ -185,6 +185,8 @@ def _settings(
     args: argparse.Namespace, devices: int, contenders: tuple[str, ...], processes: int
 ) -> Settings:
     sizes = _QUICK_SIZES if args.quick else _SIZES
+    if args.own_time:
+        sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     groups = tuple(args.ranks or ())
     for ranks in groups:
         if devices * processes % ranks:
@@ -192,8 +194,6 @@ def _settings(
                 f"--ranks {ranks}: {devices * processes} devices cannot be divided into groups of "
                 f"{ranks}; give divisors of the number of devices"
             )
-    if args.own_time:
-        sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     return Settings(
         devices=devices,
         processes=processes,

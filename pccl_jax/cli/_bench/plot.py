@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ _KIND = ("collective", "dtype", "ranks", "nodes", "processes")
 def plot(whole: Document, path: Path) -> None:
     """A row of two pictures for each collective, type and kind of group."""
     kinds = grouped(whole["samples"], *_KIND)
-    plt = pyplot()
     if not kinds:
+        print(f"{path} is not drawn: no contender was timed", file=sys.stderr)
         return
+    plt = pyplot()
     figure, rows = plt.subplots(
         len(kinds), 2, figsize=(12, 4 * len(kinds)), squeeze=False, layout="constrained"
     )
