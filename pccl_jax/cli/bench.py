@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
 from pccl_jax.cli._bench import arguments
+from pccl_jax.cli._bench.job import is_root, processes
 from pccl_jax.cli._bench.plot import plot
-from pccl_jax.cli._bench.report import Progress, document
+from pccl_jax.cli._bench.report import measured
 from pccl_jax.cli._bench.tables import render
-from pccl_jax.cli._bench.worker import Report, in_step, spawn
 from pccl_jax.cli._plotting import plot_file, pyplot
-from pccl_jax.runtime.launcher import find_launch
-from pccl_jax.runtime.world import joined_world
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,27 +44,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, and return 1 if a result was wrong."""
     if args.plot:
         pyplot()  # whatever is missing is missed before hours of measuring
-    launch = find_launch(os.environ)
-    processes = launch.processes if launch else 1
-    plans = arguments.plans(args, processes)
-    progress = Progress(sum(len(plan.cases()) for plan in plans))
-    reports: list[Report] = []
-    for plan in plans:
-        for report in in_step(plan) if processes > 1 else spawn(plan):
-            reports.append(report)
-            if _is_root():
-                progress.show(report)
-    whole = document(plans, reports)
-    if _is_root():
+    whole = measured(arguments.plans(args, processes()))
+    if is_root():
         print(render(whole, markdown=args.markdown), flush=True)
         if args.json:
             args.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
         if args.plot:
             plot(whole, args.plot)
     return 1 if whole["failures"] else 0
-
-
-def _is_root() -> bool:
-    """Whether this process speaks for all."""
-    world = joined_world()
-    return world is None or world.process == 0

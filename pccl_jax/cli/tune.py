@@ -13,7 +13,6 @@ import argparse
 import datetime
 import importlib
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,20 +21,15 @@ from typing import Any
 
 import pccl_jax
 from pccl_jax.cli._bench import arguments
+from pccl_jax.cli._bench.job import is_root, processes
+from pccl_jax.cli._bench.report import measured
 from pccl_jax.cli._libraries import package_version
 from pccl_jax.cli._plotting import plot_file, pyplot
 from pccl_jax.cli._tune import decisions, machine, report, sources, sweep
-from pccl_jax.dispatch.machine import (
-    configuration_folder,
-    fingerprint,
-    machine_file,
-    model_file,
-    short_name,
-)
+from pccl_jax.dispatch.machine import bench_file, fingerprint, machine_file, model_file
 from pccl_jax.dispatch.model import Model
 from pccl_jax.dispatch.samples import samples_of_bench, tabulate
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.runtime.launcher import find_launch
 from pccl_jax.runtime.world import joined_world
 from pccl_jax.simulate import dump_machine
 
@@ -77,17 +71,17 @@ def run(args: argparse.Namespace) -> int:
     training = _training()
     if args.plot:
         pyplot()
-    launch = find_launch(os.environ)
-    processes = launch.processes if launch else 1
+    started = processes()
     if args.files or args.simulate:
-        if processes > 1:
+        if started > 1:
             raise ConfigurationError("nothing is measured, in one process: run it without mpiexec")
         if args.files and args.simulate:
             raise ConfigurationError("--from and --simulate are two sources: give one of them")
         found = sources.from_files(args.files) if args.files else sources.simulated(args.simulate)
-        return _finish(args, training, found)
-    whole = sources.measure(sweep.plans(args, processes))
-    return _by_root(lambda: _finish(args, training, _kept(args, whole)) or len(whole["failures"]))
+        _finish(args, training, found)
+        return 0
+    whole = measured(sweep.plans(args, started))
+    return _by_root(lambda: _finish(args, training, _kept(args, whole)), len(whole["failures"]))
 
 
 def _training() -> Any:
@@ -99,13 +93,14 @@ def _training() -> Any:
         ) from error
 
 
-def _by_root(action: Callable[[], int]) -> int:
-    """Acts in one process; all end alike, 0 or 1, also where the action raises."""
+def _by_root(action: Callable[[], None], failures: int) -> int:
+    """Acts in one process; all end alike, 1 where anything failed or the action raises."""
     world = joined_world()
     status = 1
     try:
-        if sources.is_root():
-            status = min(1, action())
+        if is_root():
+            action()
+            status = min(1, failures)
     finally:
         if world is not None:
             status = world.comm.bcast(status)
@@ -114,8 +109,7 @@ def _by_root(action: Callable[[], int]) -> int:
 
 def _kept(args: argparse.Namespace, whole: dict[str, Any]) -> sources.Source:
     """The samples of a measurement, which is written first: hours of it must not be lost."""
-    own = configuration_folder() / f"bench-{short_name(fingerprint())}.json"
-    path = args.output.with_suffix(".bench.json") if args.output else own
+    path = args.output.with_suffix(".bench.json") if args.output else bench_file()
     _write(path, json.dumps(whole) + "\n")
     print(f"Measurements are in {path}", file=sys.stderr)
     for failure in whole["failures"]:
@@ -123,7 +117,7 @@ def _kept(args: argparse.Namespace, whole: dict[str, Any]) -> sources.Source:
     return sources.Source(samples_of_bench(whole), dict(fingerprint()))
 
 
-def _finish(args: argparse.Namespace, training: Any, source: sources.Source) -> int:
+def _finish(args: argparse.Namespace, training: Any, source: sources.Source) -> None:
     table = tabulate(source.samples)
     if not table:
         raise ConfigurationError(
@@ -145,7 +139,6 @@ def _finish(args: argparse.Namespace, training: Any, source: sources.Source) -> 
         _write_machine(args, source)
     if args.plot:
         decisions.plot(model.svms, table, args.plot)
-    return 0
 
 
 def _write_machine(args: argparse.Namespace, source: sources.Source) -> None:
@@ -153,7 +146,7 @@ def _write_machine(args: argparse.Namespace, source: sources.Source) -> None:
     fitted = machine.calibrated(source)
     if fitted is None:
         return
-    path = args.output.with_suffix(".machine.json") if args.output else machine_file()
+    path = args.output.with_suffix(".machine.json") if args.output else machine_file(source.machine)
     _write(path, dump_machine(fitted))
     print(f"The cost model's figures are in {path}", flush=True)
 
@@ -178,11 +171,9 @@ def _write(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}-", delete=False
-        ) as file:
-            file.write(text)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+            new = Path(folder, path.name)
+            new.write_text(text, encoding="utf-8")
+            new.replace(path)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error}; give another --output") from error

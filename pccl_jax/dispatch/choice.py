@@ -94,7 +94,7 @@ class Choice:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes that the group spans."""
+        """Number of nodes that the group spans; 0 where some hold more of its ranks than others."""
         return self.request.nodes if self.request.even else 0
 
     def __str__(self) -> str:

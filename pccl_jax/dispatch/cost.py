@@ -58,7 +58,8 @@ def describe() -> str:
 
 def cheapest(request: Request) -> Choice:
     """The algorithm of ours that takes the least time, and what the model thinks it takes."""
-    able = tuple(name for name in ALGORITHMS if name in own(request))
+    serving = own(request)
+    able = tuple(name for name in ALGORITHMS if name in serving)
     on = machine()
     times = _times(request.collective, able, request.nbytes, request.nodes, request.local, on)
     best = min(times.values())

@@ -12,6 +12,7 @@ import functools
 import logging
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,15 @@ def read_model(path: Path) -> Model:
     Raises:
         ConfigurationError: where it cannot be read, is too large, or is not as it should be.
     """
+    text = _text(path)
+    try:
+        return parse(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path} {error}") from error
+
+
+def _text(path: Path) -> str:
+    """No more of it than a model may have, and nothing that would have to be waited for."""
     try:
         if not path.is_file():
             raise ConfigurationError(f"{path} is not a file")
@@ -76,20 +86,16 @@ def read_model(path: Path) -> Model:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise ConfigurationError(f"{path} has more than {LARGEST_FILE >> 20} MiB")
-        return parse(data.decode())
+        return data.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    except ConfigurationError as error:
-        text = str(error)
-        raise ConfigurationError(text if str(path) in text else f"{path} {text}") from error
 
 
 @functools.cache
 def _named(name: str, folder: Path) -> Learned:
     path = _path(name, folder)
     try:
-        model = read_model(path)
-        _check_machine(model, path)
+        model = _of_this_machine(path)
     except ConfigurationError as error:
         raise ConfigurationError(f"PCCL_MODEL={name}: {error}. {_AGAIN}, or unset it.") from error
     return Learned(model, path.stem if name == path.stem else path.name)
@@ -114,23 +120,22 @@ def _found(path: Path) -> Learned | None:
     try:
         if not path.exists():
             return None
-        model = read_model(path)
-        _check_machine(model, path)
+        model = _of_this_machine(path)
     except (ConfigurationError, OSError) as error:
         _LOG.warning("pccl_jax goes on without its learned model: %s. %s.", error, _AGAIN)
         return None
     return Learned(model, path.name)
 
 
-def _check_machine(model: Model, path: Path) -> None:
+def _of_this_machine(path: Path) -> Model:
     """A measured model holds for one machine; a simulated one has been named deliberately."""
-    here = fingerprint()
-    if not model.simulated and dict(model.machine) != dict(here):
+    model, here = read_model(path), fingerprint()
+    if not model.simulated and model.machine != here:
         raise ConfigurationError(
             f"{path} is of another machine: it has {_words(model.machine)}, this one {_words(here)}"
         )
+    return model
 
 
-def _words(machine: object) -> str:
-    facts = dict(machine)  # type: ignore[call-overload]
-    return ", ".join(f"{key} {value}" for key, value in facts.items())
+def _words(machine: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in machine.items())

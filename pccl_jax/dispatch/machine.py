@@ -39,12 +39,21 @@ def configuration_folder() -> Path:
 
 def model_file(machine: Mapping[str, object] | None = None) -> Path:
     """Where the model of a machine, by default this one, is written and looked for."""
-    return configuration_folder() / f"model-{short_name(machine or fingerprint())}.json"
+    return _file("model", machine)
 
 
-def machine_file() -> Path:
-    """Where the cost model's figures of this machine are looked for."""
-    return configuration_folder() / f"machine-{short_name(fingerprint())}.json"
+def machine_file(machine: Mapping[str, object] | None = None) -> Path:
+    """Where the cost model's figures of a machine, by default this one, are."""
+    return _file("machine", machine)
+
+
+def bench_file(machine: Mapping[str, object] | None = None) -> Path:
+    """Where tuning keeps what it has measured on a machine, by default this one."""
+    return _file("bench", machine)
+
+
+def _file(kind: str, machine: Mapping[str, object] | None) -> Path:
+    return configuration_folder() / f"{kind}-{short_name(machine or fingerprint())}.json"
 
 
 def _cpu() -> str:

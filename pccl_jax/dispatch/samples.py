@@ -17,7 +17,7 @@ from pccl_jax.types import Collective
 BENCH_SCHEMA, BENCH_VERSION = "pccl_jax.bench", 2
 
 #: Contenders of the benchmark that are XLA's own collectives.
-_XLA = ("lax", "gloo", "mpi_collectives")
+XLA = ("lax", "gloo", "mpi_collectives")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def samples_of_bench(document: Mapping[str, Any]) -> list[Sample]:
     samples: dict[tuple[Point, str], Sample] = {}
     for row in document["samples"]:
         point = _point(row)
-        if row["against"] in _XLA:
+        if row["against"] in XLA:
             samples[point, "xla"] = _sample(point, "xla", row["baseline"], row["rounds"])
         if row["contender"].startswith("pccl:") and row["algorithm"]:
             name = str(row["algorithm"])

@@ -43,8 +43,8 @@ def check_algorithm(name: str | None, collective: Collective | None = None) -> N
         raise ConfigurationError(
             f"unknown algorithm {name!r}.{hint} Known algorithms: {', '.join(known)}."
         )
-    if collective is not None and not schedule.supports(name, collective):
-        able = [n for n in known if n in VENDOR_ALGORITHMS or schedule.supports(n, collective)]
+    if collective is not None and not _serves(name, collective):
+        able = [n for n in known if _serves(n, collective)]
         raise ConfigurationError(
             f"algorithm {name!r} has no {collective.label}; for that use one of {', '.join(able)}."
         )
@@ -65,13 +65,12 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     check_algorithm(preferred)
     if request.ranks == 1:
         return Choice(request, "xla", "a group of one has nothing to move")
-    obstacle = mpi_obstacle(request) if "mpi" in (wished, preferred) else None
+    if wished == "mpi" and (obstacle := mpi_obstacle(request)):
+        what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
+        raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
     if wished is not None:
-        if wished == "mpi" and obstacle:
-            what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
-            raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
         return _named(request, wished, "asked for by the call")
-    if preferred == "mpi" and obstacle:
+    if preferred == "mpi" and (obstacle := mpi_obstacle(request)):
         choice = _decide(request)
         return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
@@ -100,15 +99,14 @@ def _by_model(request: Request) -> Choice | None:
     svm = None if use is None else use.model.svms.get(request.collective.label)
     if svm is None:
         return None
-    point = point_of(request)
+    point = _point(request)
     if not svm.covers(point):
         return None
     name = choose(svm, svm.values(point), candidates(request))
     return None if name is None else Choice(request, name, f"learned: {use}")
 
 
-def point_of(request: Request) -> Point:
-    """What the learned model sees of a request."""
+def _point(request: Request) -> Point:
     return Point(
         request.collective.label,
         request.nbytes,

@@ -142,6 +142,11 @@ class _Data:
         return np.minimum(self.times, slowest) / self.times.min(axis=1, keepdims=True)
 
     @property
+    def best_single(self) -> int:
+        """The number of the algorithm with the least regret when it is taken everywhere."""
+        return int(np.argmin(np.log(self.regrets).mean(axis=0)))
+
+    @property
     def labels(self) -> Any:
         """The number of the algorithm to learn, ``[n]``."""
         often = self.right.sum(axis=0)
@@ -203,8 +208,7 @@ def _search(data: _Data) -> Parameters:
 def _fit(data: _Data, parameters: Parameters) -> Svm:
     labels = data.labels
     if parameters is None or len(set(labels.tolist())) == 1:
-        best = int(np.argmin(np.log(data.regrets).mean(axis=0)))
-        return _svm(data, (data.names[best],), None)
+        return _svm(data, (data.names[data.best_single],), None)
     c, gamma = parameters
     pipeline = make_pipeline(StandardScaler(), SVC(C=c, gamma=gamma, kernel="rbf"))
     pipeline.fit(data.x, labels, svc__sample_weight=data.weights / data.weights.mean())
@@ -272,13 +276,12 @@ def _judge(svm: Svm, data: _Data, labels: Any) -> list[Verdict]:
 
 def _quality(data: _Data, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """The figures of the report and of the file; regrets of the best single algorithm beside."""
-    regrets = data.regrets
-    single = int(np.argmin(np.log(regrets).mean(axis=0)))
+    single = data.best_single
     known: dict[str, Any] = {
         "points": len(data.points),
         "sizes": len(set(data.groups.tolist())),
         "best_single": data.names[single],
-        "best_single_regret_mean": round(float(regrets[:, single].mean()), 4),
+        "best_single_regret_mean": round(float(data.regrets[:, single].mean()), 4),
         "held_out": len(verdicts),
     }
     if verdicts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from command import command
 
 from pccl_jax.cli import main
 from pccl_jax.cli._bench.cases import Case, Problem
@@ -22,10 +22,10 @@ from pccl_jax.cli._bench.check import count_wrong, mismatch
 from pccl_jax.cli._bench.columns import column_tables
 from pccl_jax.cli._bench.job import Alone
 from pccl_jax.cli._bench.measure import measure, paired
-from pccl_jax.cli._bench.report import geometric_mean, summaries
+from pccl_jax.cli._bench.plot import plot
+from pccl_jax.cli._bench.report import summaries
 from pccl_jax.cli._bench.settings import Settings, format_size, parse_size
 
-ROOT = Path(__file__).parents[2]
 QUICK_S = 40
 
 #: A contender whose last rank adds up wrongly in one element.
@@ -44,17 +44,7 @@ def contenders(algorithms):
 
 
 def bench(*options: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user does; ``path`` is a folder of more modules."""
-    search = [str(ROOT), *([str(path)] if path else []), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [sys.executable, "-m", "pccl_jax", "bench", *options],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return command("bench", *options, path=path)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +108,6 @@ def test_mismatch_names_the_rank_and_the_element() -> None:
 class Recorder:
     """A job of two processes, in which the other one is slower and wants more rounds."""
 
-    is_root = True
-
     def __init__(self) -> None:
         self.events: list[str] = []
 
@@ -154,7 +142,6 @@ def test_ratios_are_paired() -> None:
 
 
 def test_summary_has_the_geometric_mean_and_the_worst_cell() -> None:
-    assert geometric_mean([0.5, 2.0]) == pytest.approx(1)
     same = {"contender": "pccl", "dtype": "float32", "ranks": 2, "collective": "all_reduce"}
     same |= {"measured": {"median_us": 1.0}}
     (summary,) = summaries([same | {"ratio": 0.5, "nbytes": 1}, same | {"ratio": 2, "nbytes": 4}])
@@ -262,6 +249,14 @@ def test_all_algorithms_groups_and_a_plot(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plot_of_nothing_is_not_drawn_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot({"samples": []}, tmp_path / "out.png")
+    assert "out.png is not drawn: no contender was timed" in capsys.readouterr().err
+    assert not (tmp_path / "out.png").exists()
+
+
 def test_groups_have_to_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--devices", "4", "--ranks", "3"]) == 1
     assert "4 devices cannot be divided into groups of 3" in capsys.readouterr().err
@@ -271,8 +266,8 @@ def test_a_plot_needs_matplotlib(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for command in ("bench", "tune"):
-        assert main([command, "--plot", str(tmp_path / "out.png")]) == 1
+    for name in ("bench", "tune"):
+        assert main([name, "--plot", str(tmp_path / "out.png")]) == 1
         assert "pip install 'pccl_jax[plot]'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["bench", "--plot", str(tmp_path / "out.txt")])

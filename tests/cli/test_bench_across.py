@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from command import across_processes, command, not_launched
 
 from pccl_jax.cli import main
+from pccl_jax.cli._bench import job
+from pccl_jax.cli._bench.contenders import known, lax
 from pccl_jax.cli._bench.job import InStep
 from pccl_jax.cli._bench.measure import measure
 from pccl_jax.cli._bench.peers import mark_stalls, peer_summaries
 from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.cli._bench.side_by_side import own_time, peer_verdict, side_by_side
+from pccl_jax.dispatch.samples import XLA
 
-ROOT = Path(__file__).parents[2]
 QUICK_S = 40
 KIB, MIB = 1 << 10, 1 << 20
-
-across_processes = pytest.mark.skipif(
-    os.environ.get("PCCL_TEST_MPI") != "1", reason="PCCL_TEST_MPI=1 runs it; needs mpi4py, an MPI"
-)
 
 #: Only the second process gets a wrong result.
 WRONG_IN_ONE = """
@@ -58,27 +56,8 @@ def contenders(algorithms):
 """
 
 
-def mpiexec(
-    *options: str, processes: int = 2, path: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs the command under the mpiexec of this environment."""
-    launcher = Path(sys.executable).with_name("mpiexec")
-    search = [str(ROOT), *([str(path)] if path else []), os.environ.get("PYTHONPATH", "")]
-    open_mpi = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    }
-    bench = [sys.executable, "-m", "pccl_jax", "bench", *options]
-    return subprocess.run(
-        [str(launcher), "-n", str(processes), *bench],
-        cwd=ROOT,
-        env=os.environ | open_mpi | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def mpiexec(*options: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return command("bench", *options, processes=2, path=path)
 
 
 def sample(nbytes: int, gloo_us: float, ratio: float, **others: Any) -> dict[str, Any]:
@@ -151,9 +130,6 @@ def test_own_time_has_no_cases_of_reduce_scatter() -> None:
 class Comm:
     """A communicator of two processes; the other one is slower and has nothing to say."""
 
-    def Get_rank(self) -> int:
-        return 1
-
     def Get_size(self) -> int:
         return 2
 
@@ -168,11 +144,32 @@ class Comm:
 
 
 def test_the_slowest_process_counts_and_all_know_what_is_wrong() -> None:
-    job = InStep(Comm())
-    assert not job.is_root
-    assert job.largest([1.0, 5.0]) == [2.0, 6.0]
-    assert job.faults("rank 0 has none") == ["process 1: rank 0 has none"]
-    assert job.faults(None) == []
+    both = InStep(Comm())
+    assert both.largest([1.0, 5.0]) == [2.0, 6.0]
+    assert both.faults("rank 0 has none") == ["process 1: rank 0 has none"]
+    assert both.faults(None) == []
+
+
+@pytest.mark.parametrize(("process", "root"), [(None, True), (0, True), (1, False)])
+def test_one_process_reports_for_all(
+    process: int | None, root: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = None if process is None else SimpleNamespace(process=process)
+    monkeypatch.setattr(job, "joined_world", lambda: world)
+    assert job.is_root() == root
+
+
+@pytest.mark.parametrize("implementation", ["gloo", "mpi"])
+def test_what_lax_uses_is_learned_as_xla(
+    implementation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is MPI: ``mpi`` is what the contender without JAX is called."""
+    config = SimpleNamespace(jax_cpu_collectives_implementation=implementation)
+    monkeypatch.setattr(lax, "joined_world", lambda: SimpleNamespace(process=0))
+    monkeypatch.setattr(lax, "jax", SimpleNamespace(config=config))
+    (contender,) = lax.contenders(["auto"])
+    assert contender.name in XLA
+    assert contender.name not in known()
 
 
 @pytest.mark.parametrize(("max_time_s", "least", "most"), [(0.0, 4, 6), (0.1, 4, 14), (9, 40, 42)])
@@ -186,8 +183,7 @@ def test_the_most_time_ends_the_rounds(max_time_s: float, least: int, most: int)
 def test_what_needs_several_processes_says_so(
     options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
+    not_launched(monkeypatch)
     assert main(["bench", *options]) == 1
     assert "needs several processes: mpiexec -n 2 python" in capsys.readouterr().err
 

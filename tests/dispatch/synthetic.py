@@ -1,4 +1,4 @@
-"""Samples and models made up for tests: times by a formula, or a machine that votes by plan."""
+"""Made up for tests: samples with times by a formula, machines that vote by plan, a request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from pccl_jax.dispatch import Request
 from pccl_jax.dispatch.machine import fingerprint
 from pccl_jax.dispatch.model import Model, Svm
-from pccl_jax.dispatch.samples import Point, Sample
+from pccl_jax.dispatch.samples import Point, Sample, tabulate
 from pccl_jax.dispatch.training import train
+from pccl_jax.types import Collective, Op
+
+#: 4 KiB, summed by two nodes of four ranks.
+REQUEST = Request(
+    collective=Collective.ALL_REDUCE,
+    op=Op.SUM,
+    axis="'x'",
+    shape=(1024,),
+    dtype="float32",
+    nbytes=4096,
+    nodes=2,
+    local=4,
+)
 
 #: Seconds of an algorithm at a point.
 Time = Callable[[Point], float]
@@ -85,7 +99,5 @@ def model(**svms: Svm) -> Model:
 
 def trained_model() -> Model:
     """Of this machine, with borders, for two collectives."""
-    from pccl_jax.dispatch.samples import tabulate
-
     table = tabulate(samples(points(("all_gather", "all_reduce"), range(8, 27, 3))))
     return model(**{name: one.svm for name, one in train(table).items()})

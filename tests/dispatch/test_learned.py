@@ -107,7 +107,7 @@ def test_a_name_of_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         learned()
 
 
-def test_a_pipe_in_its_place_is_not_waited_for(folder: Path) -> None:
+def test_a_pipe_in_its_place_is_not_waited_for() -> None:
     os.mkfifo(model_file())
     assert learned() is None
 
@@ -126,7 +126,7 @@ def test_many_threads_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(map(id, found))) == 1
 
 
-def test_the_machine_is_named_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     before = describe()
     monkeypatch.setenv("PCCL_MACHINE", "perlmutter")
     assert "machine perlmutter" in describe() != before

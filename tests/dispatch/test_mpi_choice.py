@@ -8,23 +8,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 from meshes import mesh_of, per_rank
+from synthetic import REQUEST
 
 import pccl_jax
 from pccl_jax.dispatch import Request, select
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective, Op
 
-SUM = Request(
-    collective=Collective.ALL_REDUCE,
-    op=Op.SUM,
-    axis="'x'",
-    shape=(100,),
-    dtype="float32",
-    nbytes=400,
-    nodes=2,
-    local=2,
-    mpi="mpich",
-)
+SUM = replace(REQUEST, mpi="mpich")
 GATHER = replace(SUM, collective=Collective.ALL_GATHER, dtype="bfloat16")
 REFUSED = {
     "call pccl_jax.init()": replace(SUM, mpi=None),

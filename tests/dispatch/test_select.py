@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import everywhere, model, threshold
+from synthetic import REQUEST, everywhere, model, threshold
 
 from pccl_jax import schedule
 from pccl_jax.dispatch import Request, select
@@ -15,16 +15,6 @@ from pccl_jax.dispatch.cost import ALGORITHMS
 from pccl_jax.dispatch.model import Model
 from pccl_jax.types import Collective, Op
 
-REQUEST = Request(
-    collective=Collective.ALL_REDUCE,
-    op=Op.SUM,
-    axis="'x'",
-    shape=(1024,),
-    dtype="float32",
-    nbytes=4096,
-    nodes=2,
-    local=4,
-)
 GATHER = replace(REQUEST, collective=Collective.ALL_GATHER)
 
 

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pccl_jax
 from pccl_jax.cli._bench.contenders import Contender, find
@@ -15,6 +16,7 @@ from pccl_jax.types import Collective
 
 _COLLECTIVES = [collective.label for collective in Collective]
 _DTYPES = ["float32", "bfloat16", "float16", "float64", "int8", "int32", "int64"]
+_DEVICES = (2, 4, 8)
 _SIZES = tuple((4 << 10) * 4**power for power in range(8))
 _QUICK_SIZES = (4 << 10, 1 << 20)
 _OWN_TIME_SIZES = (8, 64, 512, 4 << 10, 16 << 10, 64 << 10)
@@ -137,12 +139,7 @@ def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
     Raises:
         ConfigurationError: where the options do not fit the number of processes.
     """
-    numbers = args.devices or ((1,) if processes > 1 else (2, 4, 8))
-    if processes > 1 and len(numbers) > 1:
-        raise ConfigurationError(
-            f"--devices {','.join(map(str, numbers))}: across processes give one number, that of "
-            "the devices in each process, and start the command once for each number"
-        )
+    numbers = devices(args, processes, _DEVICES)
     names = args.contenders or _default_contenders(processes)
     alone = [name for name in (*names, args.against) if name in _ACROSS_PROCESSES]
     if processes == 1 and (alone or args.own_time):
@@ -150,7 +147,31 @@ def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
             f"{alone[0] if alone else '--own-time'} needs several processes: mpiexec -n 2 python "
             "-m pccl_jax bench ..."
         )
-    return [_settings(args, devices, names, processes) for devices in numbers]
+    return [_settings(args, number, names, processes) for number in numbers]
+
+
+def devices(args: argparse.Namespace, processes: int, alone: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers of devices to measure, ``alone`` by default in one process.
+
+    Raises:
+        ConfigurationError: where several were asked for across processes.
+    """
+    numbers: tuple[int, ...] = args.devices or ((1,) if processes > 1 else alone)
+    if processes > 1 and len(numbers) > 1:
+        raise ConfigurationError(
+            f"--devices {','.join(map(str, numbers))}: across processes give one number, that of "
+            "the devices in each process, and start the command once for each number"
+        )
+    return numbers
+
+
+def times(args: argparse.Namespace, defaults: tuple[int, float, float]) -> dict[str, Any]:
+    """What :func:`add_time` declares, as arguments of :class:`Settings`."""
+    given = {"repeats": args.repeats, "min_time_s": args.min_time, "max_time_s": args.max_time}
+    return {
+        name: default if value is None else value
+        for (name, value), default in zip(given.items(), defaults, strict=True)
+    }
 
 
 def _default_contenders(processes: int) -> tuple[str, ...]:
@@ -163,8 +184,9 @@ def _default_contenders(processes: int) -> tuple[str, ...]:
 def _settings(
     args: argparse.Namespace, devices: int, contenders: tuple[str, ...], processes: int
 ) -> Settings:
-    repeats, min_time_s, max_time_s = _QUICK if args.quick else _THOROUGH
     sizes = _QUICK_SIZES if args.quick else _SIZES
+    if args.own_time:
+        sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     groups = tuple(args.ranks or ())
     for ranks in groups:
         if devices * processes % ranks:
@@ -172,8 +194,6 @@ def _settings(
                 f"--ranks {ranks}: {devices * processes} devices cannot be divided into groups of "
                 f"{ranks}; give divisors of the number of devices"
             )
-    if args.own_time:
-        sizes = _OWN_TIME_QUICK_SIZES if args.quick else _OWN_TIME_SIZES
     return Settings(
         devices=devices,
         processes=processes,
@@ -184,12 +204,10 @@ def _settings(
         contenders=contenders,
         algorithms=args.algorithms,
         against=args.against,
-        repeats=repeats if args.repeats is None else args.repeats,
-        min_time_s=min_time_s if args.min_time is None else args.min_time,
-        max_time_s=max_time_s if args.max_time is None else args.max_time,
         check=args.check,
         lowering=args.lowering,
         own_time=args.own_time,
+        **times(args, _QUICK if args.quick else _THOROUGH),
     )
 
 

@@ -11,14 +11,15 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from pccl_jax.cli._bench.grid import Rows, Samples, distinct, text_table, us
+from pccl_jax.cli._bench.grid import Rows, Samples, grouped, text_table, us
 from pccl_jax.cli._bench.report import Document
 from pccl_jax.dispatch import VENDOR_ALGORITHMS
 
 _GAP = "  |  "
 _LEFT = ["collective", "bytes", "count", "dtype", "op"]
 _GROUP = ["time us", "p95 us", "algbw GB/s", "busbw GB/s", "wrong"]
-_KEYS = ("collective", "nbytes")
+#: What tells tables from each other, and the rows of one.
+_KIND, _CASE = ("dtype", "ranks", "nodes", "processes"), ("collective", "nbytes")
 #: Algorithms of pccl_jax that leave all the work to somebody else.
 _THEIRS = tuple(f"pccl:{name}" for name in VENDOR_ALGORITHMS)
 
@@ -28,31 +29,25 @@ Cell = dict[str, Any]
 
 def column_tables(whole: Document, width: int | None = None) -> list[str]:
     """A table for each dtype and kind of group, in parts of at most ``width`` characters."""
-    samples = whole["samples"]
     columns = width or shutil.get_terminal_size((200, 24)).columns
     return [
         _title(section) + "\n\n" + "\n\n".join(_parts(section, whole["wrong"], columns))
-        for kind in distinct(samples, "dtype", "ranks", "nodes", "processes")
-        if (section := [s for s in samples if _kind(s) == kind])
+        for section in grouped(whole["samples"], *_KIND).values()
     ]
 
 
-def _kind(sample: Cell) -> tuple[Any, ...]:
-    return sample["dtype"], sample["ranks"], sample["nodes"], sample["processes"]
-
-
 def _title(section: Samples) -> str:
-    dtype, ranks, nodes, processes = _kind(section[0])
+    dtype, ranks, nodes, processes = (section[0][key] for key in _KIND)
     where = f"{processes} processes" if processes > 1 else "one process"
     return f"{dtype}, {ranks} ranks on {nodes} node(s), {where}"
 
 
 def _parts(section: Samples, wrong: Samples, width: int) -> list[str]:
     """The blocks of columns beside each other, as many as there is room for."""
-    keys = distinct(section, *_KEYS)
-    rows = [_cells(section, wrong, key) for key in keys]
+    cases = grouped(section, *_CASE).values()
+    rows = [_cells(samples, wrong) for samples in cases]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    left = _block("", _LEFT, [_place(section, key) for key in keys])
+    left = _block("", _LEFT, [[str(samples[0][key]) for key in _LEFT] for samples in cases])
     blocks = [_block(name, _GROUP, [_figures(row, name) for row in rows]) for name in names]
     blocks.append(_block("", ["fastest", "ours/baseline"], [_verdict(row) for row in rows]))
     parts: list[list[Block]] = [[left]]
@@ -70,23 +65,16 @@ def _block(name: str, header: list[str], rows: Rows) -> Block:
     return [name.ljust(width), *(line.ljust(width) for line in lines)]
 
 
-def _cells(section: Samples, wrong: Samples, key: tuple[Any, ...]) -> dict[str, Cell]:
+def _cells(row: Samples, wrong: Samples) -> dict[str, Cell]:
     """What is known of each contender in a row, the baseline first."""
-    row = [s for s in section if tuple(s[k] for k in _KEYS) == key]
     checked = row[0]["checked"]
     cells: dict[str, Cell] = {row[0]["against"]: {"figures": row[0]["baseline"], "wrong": 0}}
     for s in row:
         cells[s["contender"]] = {"figures": s["measured"], "ratios": s["ratios"], "wrong": 0}
-    kind = _kind(row[0])
     for entry in wrong:
-        if _kind(entry) == kind and tuple(entry[k] for k in _KEYS) == key:
+        if all(entry[key] == row[0][key] for key in (*_KIND, *_CASE)):
             cells[entry["contender"]] = {"figures": None, "wrong": entry["wrong"]}
     return cells if checked else {name: cell | {"wrong": "N/A"} for name, cell in cells.items()}
-
-
-def _place(section: Samples, key: tuple[Any, ...]) -> list[str]:
-    sample = next(s for s in section if tuple(s[k] for k in _KEYS) == key)
-    return [str(sample[name]) for name in _LEFT]
 
 
 def _figures(row: dict[str, Cell], name: str) -> list[str]:

@@ -18,7 +18,15 @@ def us(figures: dict[str, float], key: str = "median_us") -> str:
 
 def distinct(samples: Samples, *keys: str) -> list[tuple[Any, ...]]:
     """The distinct values of some keys, in order of appearance."""
-    return list(dict.fromkeys(tuple(sample[key] for key in keys) for sample in samples))
+    return list(grouped(samples, *keys))
+
+
+def grouped(samples: Samples, *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The samples by the values of some keys, in order of appearance."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for sample in samples:
+        groups.setdefault(tuple(sample[key] for key in keys), []).append(sample)
+    return groups
 
 
 def text_table(header: list[str], rows: Rows) -> str:

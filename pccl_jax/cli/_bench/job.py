@@ -13,16 +13,13 @@ import numpy as np
 import pccl_jax
 from pccl_jax.cli._bench.cases import AXIS, GROUPS, Case
 from pccl_jax.cli._bench.settings import Settings
+from pccl_jax.runtime.launcher import find_launch
 from pccl_jax.runtime.world import joined_world
 from pccl_jax.topology import arrange
 
 
 class Job(Protocol):
-    """All processes run the same cases in the same order; the root alone reports."""
-
-    @property
-    def is_root(self) -> bool:
-        """Whether this process reports."""
+    """All processes run the same cases in the same order."""
 
     def barrier(self) -> None:
         """Returns once every process has called it."""
@@ -36,8 +33,6 @@ class Job(Protocol):
 
 class Alone:
     """The job of one process."""
-
-    is_root = True
 
     def barrier(self) -> None:
         """There is nobody to wait for."""
@@ -56,7 +51,6 @@ class InStep:
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
-        self.is_root = comm.Get_rank() == 0
 
     def barrier(self) -> None:
         """MPI's."""
@@ -72,6 +66,18 @@ class InStep:
         """What is wrong, with the process that says so."""
         texts = enumerate(self._comm.allgather(wrong))
         return [f"process {process}: {text}" for process, text in texts if text is not None]
+
+
+def is_root() -> bool:
+    """Whether this process reports for all."""
+    world = joined_world()
+    return world is None or world.process == 0
+
+
+def processes() -> int:
+    """How many a launcher has started to measure together, known before they have joined."""
+    launch = find_launch(os.environ)
+    return launch.processes if launch else 1
 
 
 def join(settings: Settings) -> Job:

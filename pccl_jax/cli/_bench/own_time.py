@@ -17,7 +17,7 @@ import pccl_jax
 from pccl_jax.cli._bench.cases import AXIS, Problem
 from pccl_jax.cli._bench.check import mismatch
 from pccl_jax.cli._bench.contenders import Launch
-from pccl_jax.cli._bench.contenders.mpi import Mpi, collective
+from pccl_jax.cli._bench.contenders.mpi import SUMS, collective, one_rank_each
 from pccl_jax.cli._bench.job import Job
 from pccl_jax.cli._bench.measure import measure
 from pccl_jax.cli._bench.settings import Settings
@@ -60,9 +60,7 @@ def own_time_samples(
 
 def _served(problem: Problem) -> bool:
     """Whether MPI has it: the reductions are the harder part of a chain."""
-    case = problem.case
-    one_each = Mpi("mpi", fresh=False).serves(case)
-    return one_each and case.dtype in ("float32", "float64", "int8", "int32", "int64")
+    return one_rank_each(problem.case) and problem.case.dtype in SUMS
 
 
 def _on(chain: Callable[[Any], Any], operand: Any) -> Launch:

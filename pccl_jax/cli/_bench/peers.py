@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import geometric_mean
 from typing import Any
+
+from pccl_jax.cli._bench.grid import grouped
 
 Sample = dict[str, Any]
 
@@ -18,11 +21,6 @@ _STALL_SIZE_FACTOR = 4
 _GLOO_RANGE = (4 << 10, 64 << 20)
 _GLOO_LARGE = 4 << 20
 _MPI_FROM = 1 << 20
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of positive numbers."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def mark_stalls(samples: Sequence[Sample]) -> list[Sample]:
@@ -43,16 +41,12 @@ def _stalled(sample: Sample, samples: Sequence[Sample]) -> bool:
 
 def peer_summaries(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """For each contender of ours, dtype and number of ranks, where Gloo is the baseline."""
-    groups: dict[tuple[str, str, int], list[Sample]] = {}
-    for sample in samples:
-        if sample["against"] == "gloo" and sample["contender"].startswith("pccl"):
-            key = sample["contender"], sample["dtype"], sample["ranks"]
-            groups.setdefault(key, []).append(sample)
+    ours = [s for s in samples if s["against"] == "gloo" and s["contender"].startswith("pccl")]
     return [
         {"contender": contender, "dtype": dtype, "ranks": ranks}
         | _against_gloo(group)
         | {"mpi": _worst(group, "mpi", _MPI_FROM), "mpi4jax": _worst(group, "mpi4jax", 0)}
-        for (contender, dtype, ranks), group in groups.items()
+        for (contender, dtype, ranks), group in grouped(ours, "contender", "dtype", "ranks").items()
     ]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from pccl_jax.cli._bench.grid import distinct
+from pccl_jax.cli._bench.grid import grouped
 from pccl_jax.cli._bench.report import Document
 from pccl_jax.cli._plotting import pyplot
 
@@ -15,17 +16,16 @@ _KIND = ("collective", "dtype", "ranks", "nodes", "processes")
 
 def plot(whole: Document, path: Path) -> None:
     """A row of two pictures for each collective, type and kind of group."""
-    samples = whole["samples"]
-    kinds = distinct(samples, *_KIND)
-    plt = pyplot()
+    kinds = grouped(whole["samples"], *_KIND)
     if not kinds:
+        print(f"{path} is not drawn: no contender was timed", file=sys.stderr)
         return
+    plt = pyplot()
     figure, rows = plt.subplots(
         len(kinds), 2, figsize=(12, 4 * len(kinds)), squeeze=False, layout="constrained"
     )
-    for kind, axes in zip(kinds, rows, strict=True):
-        chosen = [s for s in samples if tuple(s[key] for key in _KIND) == kind]
-        _pair(axes, _lines(chosen))
+    for (kind, samples), axes in zip(kinds.items(), rows, strict=True):
+        _pair(axes, _lines(samples))
         collective, dtype, ranks, nodes, processes = kind
         axes[0].set_title(
             f"{collective} of {dtype}, {ranks} ranks, {nodes} node(s), {processes} process(es)",
@@ -53,7 +53,7 @@ def _pair(axes: Any, lines: dict[str, list[tuple[int, dict[str, float]]]]) -> No
             if key == "median_us":
                 tops = [figures["p95_us"] for _, figures in line]
                 ax.fill_between(sizes, values, tops, alpha=0.1, color=drawn.get_color())
-        ax.set(xscale="log", yscale="log", xlabel="bytes of the larger array", ylabel=label)
+        ax.set(yscale="log", xlabel="bytes of the larger array", ylabel=label)
         ax.set_xscale("log", base=2)
         ax.grid(alpha=0.3)
     axes[0].legend(fontsize="small")

@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import geometric_mean
 from typing import Any
 
 import pccl_jax
 from pccl_jax.cli._bench.cases import Case
-from pccl_jax.cli._bench.peers import geometric_mean, mark_stalls, peer_summaries
+from pccl_jax.cli._bench.grid import grouped
+from pccl_jax.cli._bench.job import is_root
+from pccl_jax.cli._bench.peers import mark_stalls, peer_summaries
 from pccl_jax.cli._bench.settings import Settings
-from pccl_jax.cli._bench.worker import Report, describe
+from pccl_jax.cli._bench.worker import Report, describe, in_step, spawn
 from pccl_jax.cli._libraries import package_version
 from pccl_jax.dispatch.machine import fingerprint
 from pccl_jax.dispatch.samples import BENCH_SCHEMA, BENCH_VERSION
@@ -60,6 +63,18 @@ def _figures(report: Report) -> list[str]:
     ]
 
 
+def measured(plans: Sequence[Settings]) -> Document:
+    """Carries out the plans, here or in processes of their own; progress goes to stderr."""
+    progress = Progress(sum(len(plan.cases()) for plan in plans))
+    reports: list[Report] = []
+    for plan in plans:
+        for report in in_step(plan) if plan.processes > 1 else spawn(plan):
+            reports.append(report)
+            if is_root():
+                progress.show(report)
+    return document(plans, reports)
+
+
 def document(plans: Sequence[Settings], reports: Sequence[Report]) -> Document:
     """Everything that was measured: what ``--json`` writes and the tables show."""
     samples = mark_stalls([sample for report in reports for sample in report["samples"]])
@@ -86,11 +101,8 @@ def summaries(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     algorithm of each cell.
     """
     fastest = _fastest(samples)
-    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for sample in samples:
-        key = sample["contender"], sample["dtype"], sample["ranks"]
-        if not sample.get("stalled"):
-            groups.setdefault(key, []).append(sample)
+    steady = [sample for sample in samples if not sample.get("stalled")]
+    groups = grouped(steady, "contender", "dtype", "ranks")
     return [
         {
             "contender": contender,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pccl_jax.cli._bench.grid import Samples, distinct, markdown_table, text_table, us
+from pccl_jax.cli._bench.grid import Samples, distinct, grouped, markdown_table, text_table, us
 from pccl_jax.cli._bench.settings import format_size
 
 _PEERS = ("mpi", "mpi4jax")
@@ -13,10 +13,7 @@ _PAIR = "all_gather, reduce_scatter (mean)"
 
 def side_by_side(samples: Samples) -> list[str]:
     """A Markdown table for each dtype and number of ranks."""
-    return [
-        _table([s for s in samples if (s["dtype"], s["ranks"]) == (dtype, ranks)])
-        for dtype, ranks in distinct(samples, "dtype", "ranks")
-    ]
+    return [_table(section) for section in grouped(samples, "dtype", "ranks").values()]
 
 
 def _table(samples: Samples) -> str:
@@ -29,8 +26,7 @@ def _table(samples: Samples) -> str:
     header = ["collective", "size", f"{against} us", *(f"{name} us" for name in names)]
     header += [f"{name}/{peer}" for name in ours for peer in peers]
     rows = []
-    for collective, nbytes in distinct(samples, "collective", "nbytes"):
-        row = [s for s in samples if (s["collective"], s["nbytes"]) == (collective, nbytes)]
+    for (collective, nbytes), row in grouped(samples, "collective", "nbytes").items():
         cells = {s["contender"]: s for s in row}
         stall = "*" if row[0]["stalled"] else ""
         rows.append(

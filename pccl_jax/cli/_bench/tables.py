@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pccl_jax.cli._bench.columns import column_tables
-from pccl_jax.cli._bench.grid import Samples, distinct, markdown_table, text_table, us
+from pccl_jax.cli._bench.grid import Samples, distinct, grouped, markdown_table, text_table, us
 from pccl_jax.cli._bench.report import Document
 from pccl_jax.cli._bench.settings import format_size
 from pccl_jax.cli._bench.side_by_side import own_time, peer_verdict, side_by_side
@@ -39,11 +39,10 @@ def render(whole: Document, *, markdown: bool) -> str:
 def _compact(samples: Samples) -> list[str]:
     """A table for each dtype and contender, with three columns for each number of devices."""
     parts = []
-    for dtype, name in distinct(samples, "dtype", "contender"):
-        chosen = [s for s in samples if (s["dtype"], s["contender"]) == (dtype, name)]
+    for (dtype, name), chosen in grouped(samples, "dtype", "contender").items():
         devices = [ranks for (ranks,) in distinct(chosen, "ranks")]
         cells = {(s["collective"], s["nbytes"], s["ranks"]): s for s in chosen}
-        header = [f"{dtype}", "size"]
+        header = [dtype, "size"]
         for ranks in devices:
             header += [f"{ranks} devices: {chosen[0]['against']} us", f"{name} us", "ratio"]
         rows = [

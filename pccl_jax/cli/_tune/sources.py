@@ -1,4 +1,4 @@
-"""Where the samples come from: measured now, read from files of the benchmark, or simulated."""
+"""Where the samples come from, unless they are measured now: from files, or simulated."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pccl_jax.cli._bench.report import Progress, document
-from pccl_jax.cli._bench.settings import Settings
-from pccl_jax.cli._bench.worker import Report, in_step, spawn
 from pccl_jax.dispatch.machine import fingerprint
 from pccl_jax.dispatch.samples import Point, Sample, read_bench
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.runtime.world import joined_world
 from pccl_jax.simulate import Timing, groups, load_machine, sweep
 from pccl_jax.types import Collective
 
@@ -32,18 +28,6 @@ class Source:
     samples: list[Sample]
     machine: dict[str, Any]
     simulated: bool = False
-
-
-def measure(plans: Sequence[Settings]) -> dict[str, Any]:
-    """Runs the sweep and returns the benchmark's document; progress goes to stderr."""
-    progress = Progress(sum(len(plan.cases()) for plan in plans))
-    reports: list[Report] = []
-    for plan in plans:
-        for report in in_step(plan) if plan.processes > 1 else spawn(plan):
-            reports.append(report)
-            if is_root():
-                progress.show(report)
-    return document(plans, reports)
 
 
 def from_files(paths: Sequence[Path]) -> Source:
@@ -90,9 +74,3 @@ def _sample(timing: Timing) -> Sample:
     point = Point(timing.collective.label, timing.nbytes, timing.nodes * timing.local, timing.nodes)
     name = "xla" if timing.algorithm == "nccl" else timing.algorithm
     return Sample(point, name, timing.seconds, timing.seconds, timing.seconds)
-
-
-def is_root() -> bool:
-    """Whether this process speaks for all."""
-    world = joined_world()
-    return world is None or world.process == 0

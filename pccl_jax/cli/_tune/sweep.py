@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from pccl_jax import schedule
+from pccl_jax.cli._bench import arguments
 from pccl_jax.cli._bench.settings import Settings
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.types import Collective
 
 _DEVICES = (2, 4, 8)
 _QUICK_DEVICES = (2, 4)
@@ -30,14 +30,10 @@ def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
     into groups of every size that divides their number. Nodes are emulated last.
 
     Raises:
-        ConfigurationError: where several numbers of devices were asked for across processes.
+        ConfigurationError: where several numbers of devices were asked for across processes, or no
+            group would have two ranks.
     """
-    numbers = args.devices or _default_devices(args, processes)
-    if processes > 1 and len(numbers) > 1:
-        raise ConfigurationError(
-            f"--devices {','.join(map(str, numbers))}: across processes give one number, that of "
-            "the devices in each process"
-        )
+    numbers = arguments.devices(args, processes, _QUICK_DEVICES if args.quick else _DEVICES)
     made = []
     for per_node in (None, *args.ranks_per_node):
         for devices in numbers:
@@ -50,12 +46,6 @@ def plans(args: argparse.Namespace, processes: int) -> list[Settings]:
             "start more processes"
         )
     return made
-
-
-def _default_devices(args: argparse.Namespace, processes: int) -> tuple[int, ...]:
-    if processes > 1:
-        return (1,)
-    return _QUICK_DEVICES if args.quick else _DEVICES
 
 
 def _groups(
@@ -75,17 +65,14 @@ def _settings(
     groups: tuple[int, ...],
     per_node: int | None,
 ) -> Settings:
-    repeats, min_time_s, max_time_s = QUICK if args.quick else THOROUGH
     return Settings(
         devices=devices,
-        collectives=args.collectives or tuple(c.label for c in Collective),
+        collectives=args.collectives,
         sizes=args.sizes or (_QUICK_SIZES if args.quick else _sizes()),
         dtypes=args.dtypes,
         algorithms=(*schedule.names(), "mpi"),
-        repeats=repeats if args.repeats is None else args.repeats,
-        min_time_s=min_time_s if args.min_time is None else args.min_time,
-        max_time_s=max_time_s if args.max_time is None else args.max_time,
         processes=processes,
         groups=groups,
         ranks_per_node=per_node,
+        **arguments.times(args, QUICK if args.quick else THOROUGH),
     )

@@ -7,7 +7,6 @@ It is imported only where it was asked for, so that it may need what others do n
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol

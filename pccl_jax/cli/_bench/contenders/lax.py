@@ -25,4 +25,5 @@ def contenders(algorithms: Sequence[str]) -> list[Jitted]:
 def _name() -> str:
     if joined_world() is None:
         return "lax"
-    return str(getattr(jax.config, "jax_cpu_collectives_implementation"))  # noqa: B009
+    library = str(getattr(jax.config, "jax_cpu_collectives_implementation"))  # noqa: B009
+    return "mpi_collectives" if library == "mpi" else library  # ``mpi`` is MPI without JAX

@@ -14,8 +14,8 @@ import numpy as np
 from pccl_jax.cli._bench.cases import Case, Problem
 from pccl_jax.runtime.world import joined_world
 
-#: What MPI can add up.
-_SUMS = ("float32", "float64", "int8", "int32", "int64")
+#: What MPI can add up, and mpi4jax can send.
+SUMS = ("float32", "float64", "int8", "int32", "int64")
 
 
 def contenders(algorithms: Sequence[str]) -> list[Mpi]:
@@ -32,10 +32,7 @@ class Mpi:
 
     def serves(self, case: Case) -> bool:
         """One rank in each process; what it cannot add up it can gather as bytes."""
-        world = joined_world()
-        if world is None or world.processes != case.ranks:
-            return False
-        return case.collective == "all_gather" or case.dtype in _SUMS
+        return one_rank_each(case) and (case.collective == "all_gather" or case.dtype in SUMS)
 
     def prepare(self, problem: Problem) -> Callable[[], list[np.ndarray]]:
         """A call on the memory of the operand itself."""
@@ -53,6 +50,12 @@ class Mpi:
         return launch
 
 
+def one_rank_each(case: Case) -> bool:
+    """Whether the case is one group, of all processes, with a rank in each."""
+    world = joined_world()
+    return world is not None and world.processes == case.ranks
+
+
 def collective(label: str, ranks: int) -> tuple[Callable[..., None], Callable[[int], int]]:
     """MPI's function, and the elements of its output for those of its input."""
     world = joined_world()
@@ -67,4 +70,4 @@ def collective(label: str, ranks: int) -> tuple[Callable[..., None], Callable[[i
 
 def as_numbers(array: np.ndarray) -> np.ndarray:
     """The same memory as a type that MPI knows: bytes in place of bfloat16 and float16."""
-    return array if array.dtype.name in _SUMS else array.view(np.uint8)
+    return array if array.dtype.name in SUMS else array.view(np.uint8)

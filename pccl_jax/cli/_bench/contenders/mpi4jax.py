@@ -11,11 +11,10 @@ from typing import Any
 import jax
 
 from pccl_jax.cli._bench.cases import Case, Problem
+from pccl_jax.cli._bench.contenders.mpi import SUMS, one_rank_each
 from pccl_jax.runtime.world import joined_world
 
 _COLLECTIVES = ("all_gather", "all_reduce")
-#: bfloat16 and float16 are refused.
-_DTYPES = ("float32", "float64", "int8", "int32", "int64")
 
 
 def contenders(algorithms: Sequence[str]) -> list[Mpi4jax]:
@@ -32,10 +31,8 @@ class Mpi4jax:
     name: str = "mpi4jax"
 
     def serves(self, case: Case) -> bool:
-        """One rank in each process."""
-        world = joined_world()
-        one_each = world is not None and world.processes == case.ranks
-        return one_each and case.collective in _COLLECTIVES and case.dtype in _DTYPES
+        """One rank in each process; bfloat16 and float16 are refused."""
+        return one_rank_each(case) and case.collective in _COLLECTIVES and case.dtype in SUMS
 
     def prepare(self, problem: Problem) -> Callable[[], Any]:
         """A call of the jitted function."""
