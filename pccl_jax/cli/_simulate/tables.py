@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pccl_jax.cli._bench.grid import Rows, distinct, markdown_table
+from pccl_jax.cli._bench.grid import Rows, distinct, markdown_table, text_table
 from pccl_jax.cli._bench.settings import format_size
 from pccl_jax.cli._simulate.sweep import Plan, Sample
 from pccl_jax.simulate import VENDORS, Machine
@@ -78,7 +78,7 @@ def _how(plan: Plan) -> str:
 
 
 def _titled(title: str, header: list[str], rows: Rows, *, markdown: bool) -> str:
-    return f"{title}\n\n{markdown_table(header, rows) if markdown else _text(header, rows)}"
+    return f"{title}\n\n{markdown_table(header, rows) if markdown else text_table(header, rows)}"
 
 
 def _us(time_us: float) -> str:
@@ -87,14 +87,6 @@ def _us(time_us: float) -> str:
 
 def _ratio(theirs: float, ours: float) -> str:
     return f"{theirs / ours:.2f}" if ours else "-"
-
-
-def _text(header: list[str], rows: Rows) -> str:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
-    )
 
 
 def machines(known: Sequence[Machine]) -> str:
@@ -114,4 +106,4 @@ def machines(known: Sequence[Machine]) -> str:
         ]
         for m in known
     ]
-    return "\n".join([_text(header, rows), "", *(f"{m.name}: {m.description}" for m in known)])
+    return "\n".join([text_table(header, rows), "", *(f"{m.name}: {m.description}" for m in known)])
