@@ -16,8 +16,8 @@ Reduction overlaps with arrival except for one segment. Latency and bandwidth ar
 (Parallel Computing 20, 1994), the overhead is that of LogP (Culler et al., 1993).
 
 :mod:`pccl_jax.simulate.engine` plays the same rounds message by message; the two agree exactly
-where nothing is shared, and within a third on the machines that come along (the estimate is the
-larger, as it lets no steps overlap).
+where nothing is shared. On the machines that come along the estimate is mostly the larger, as it
+lets no steps overlap; docs/scaling.md says by how much.
 """
 
 from __future__ import annotations
