@@ -20,6 +20,7 @@ from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import parallel as _parallel
 from jax._src.lib.mlir.dialects import hlo as _hlo  # type: ignore[attr-defined]
 from jax._src.sharding_impls import SPMDAxisContext as _SPMDAxisContext
+from jax._src.util import canonicalize_axis as _canonicalize_axis
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -37,7 +38,6 @@ __all__ = [
     "insert_varying",
     "is_tracer",
     "lax_collectives",
-    "lax_primitives",
     "lax_type_rule",
     "lowering_rule",
     "manual_mesh",
@@ -56,16 +56,6 @@ __all__ = [
 ]
 
 ShapedArray = _core.ShapedArray
-
-#: The primitives whose typing rules ours share and which a call falls back to.
-lax_primitives = {
-    "psum": _parallel.psum_p,
-    "psum_invariant": _parallel.psum_invariant_p,
-    "pmax": _parallel.pmax_p,
-    "pmin": _parallel.pmin_p,
-    "all_gather": _parallel.all_gather_p,
-    "reduce_scatter": _parallel.reduce_scatter_p,
-}
 
 #: Every collective primitive of lax, by name: those that users call and those that JAX puts in
 #: their place for a type (``..._invariant``, ``..._reduced``, ``unreduced_...``).
@@ -95,7 +85,7 @@ lax_collectives: dict[str, Any] = {
 
 def lax_type_rule(name: str, aval: Any, **params: Any) -> tuple[Any, Any]:
     """Result type and effects of the lax primitive ``name`` on ``aval``."""
-    return lax_primitives[name].abstract_eval(aval, **params)  # type: ignore[no-any-return]
+    return lax_collectives[name].abstract_eval(aval, **params)  # type: ignore[no-any-return]
 
 
 def ungrouped_type(aval: Any, axes: Sequence[Any]) -> tuple[Any, Any]:
@@ -131,9 +121,7 @@ def is_tracer(x: Any) -> bool:
 
 def canonicalize_axis(axis: int, ndim: int) -> int:
     """``axis`` as a number from 0; raises ValueError where it is out of range."""
-    from jax._src.util import canonicalize_axis as canonicalize
-
-    return int(canonicalize(axis, ndim))
+    return int(_canonicalize_axis(axis, ndim))
 
 
 def avals(ctx: mlir.LoweringRuleContext) -> tuple[Any, Any]:

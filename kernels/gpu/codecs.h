@@ -52,6 +52,12 @@ struct Float8 {
 using Float8E4M3fn = Float8<3, 7, 0x7f, 0x7f>;
 using Float8E5M2 = Float8<2, 15, 0x7c, 0x7e>;
 
+// The codec that does the same as Codec with the instructions of the device, where there are some.
+template <class Codec>
+struct Native {
+  using type = Codec;
+};
+
 #if defined(PCCL_GPU_CUDA)
 
 struct CudaFloat16 {
@@ -68,10 +74,6 @@ struct CudaBfloat16 {
   static PCCL_GPU_INLINE Wire Encode(Acc x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 };
 
-template <class Codec>
-struct Native {
-  using type = Codec;
-};
 template <>
 struct Native<Float16> {
   using type = CudaFloat16;
@@ -79,13 +81,6 @@ struct Native<Float16> {
 template <>
 struct Native<Bfloat16> {
   using type = CudaBfloat16;
-};
-
-#else
-
-template <class Codec>
-struct Native {
-  using type = Codec;
 };
 
 #endif

@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "kernels/gpu/codecs.h"
+#include "kernels/gpu/dispatch.h"
 #include "kernels/gpu/fold_kernel.h"
 #include "kernels/gpu/kernels.h"
-#include "kernels/reduce_dispatch.h"
 #include "kernels/types.h"
 
 namespace pccl::kernels {
@@ -38,17 +38,6 @@ struct Reducer {
   }
 };
 
-int Reduce(DType dtype, Op op, const Reducer& reducer) {
-  switch (dtype) {
-    case DType::kFloat8E4M3fn:
-      return DispatchFloat<Float8E4M3fn, uint8_t, 0x7e>(op, reducer, PCCL_GPU_UNSUPPORTED);
-    case DType::kFloat8E5M2:
-      return DispatchFloat<Float8E5M2, uint8_t, 0x7c>(op, reducer, PCCL_GPU_UNSUPPORTED);
-    default:
-      return Dispatch(dtype, op, reducer, PCCL_GPU_UNSUPPORTED);
-  }
-}
-
 // Whether the matrix and its bytes can be counted.
 bool Fits(int64_t rows, int64_t cols, size_t block_nbytes) {
   if (rows < 0 || cols < 0) return false;
@@ -58,11 +47,16 @@ bool Fits(int64_t rows, int64_t cols, size_t block_nbytes) {
   return num_rows <= limit / num_cols && block_nbytes <= limit / (num_rows * num_cols);
 }
 
+// A matrix of one row or one column is one block.
+Blocks Merged(int64_t rows, int64_t cols, size_t count) {
+  if (rows != 1 && cols != 1) return Blocks{rows, cols, count};
+  return Blocks{1, 1, static_cast<size_t>(rows * cols) * count};
+}
+
 template <class Unit>
-int Copy(const Launch& launch, size_t block_nbytes) {
-  Launch units = launch;
-  units.blocks.count = block_nbytes / sizeof(Unit);
-  return units.Run<Plain<Unit>, Sum, 1>();
+int Copy(Launch bytes) {
+  bytes.blocks.count /= sizeof(Unit);
+  return bytes.Run<Plain<Unit>, Sum, 1>();
 }
 
 }  // namespace
@@ -77,12 +71,8 @@ int pccl_gpu_permute_reduce(int dtype, int op, void* dst, const void* const* src
       !Fits(rows, cols, block_count * item_size)) {
     return PCCL_GPU_UNSUPPORTED;
   }
-  if (rows == 1 || cols == 1) {
-    block_count *= static_cast<size_t>(rows * cols);
-    rows = cols = 1;
-  }
-  const Launch launch{dst, srcs, Blocks{rows, cols, block_count}, stream};
-  return Reduce(type, static_cast<pccl::Op>(op), Reducer{launch, k});
+  const Reducer reducer{Launch{dst, srcs, Merged(rows, cols, block_count), stream}, k};
+  return DispatchGpu(type, static_cast<pccl::Op>(op), reducer, PCCL_GPU_UNSUPPORTED);
 }
 
 int pccl_gpu_reduce(int dtype, int op, void* dst, const void* const* srcs, int k, size_t count,
@@ -94,17 +84,13 @@ int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, siz
                      void* stream) {
   using namespace pccl::kernels;
   if (!Fits(rows, cols, block_nbytes)) return PCCL_GPU_UNSUPPORTED;
-  if (rows == 1 || cols == 1) {
-    block_nbytes *= static_cast<size_t>(rows * cols);
-    rows = cols = 1;
-  }
-  const Launch launch{dst, &src, Blocks{rows, cols, 0}, stream};
+  const Launch launch{dst, &src, Merged(rows, cols, block_nbytes), stream};
   // Blocks that lie differently relative to 16 bytes are moved by the largest unit all lie alike
   // to.
   const uintptr_t all =
-      reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | block_nbytes;
-  if (all % 8 == 0) return Copy<uint64_t>(launch, block_nbytes);
-  if (all % 4 == 0) return Copy<uint32_t>(launch, block_nbytes);
-  if (all % 2 == 0) return Copy<uint16_t>(launch, block_nbytes);
-  return Copy<uint8_t>(launch, block_nbytes);
+      reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | launch.blocks.count;
+  if (all % 8 == 0) return Copy<uint64_t>(launch);
+  if (all % 4 == 0) return Copy<uint32_t>(launch);
+  if (all % 2 == 0) return Copy<uint16_t>(launch);
+  return Copy<uint8_t>(launch);
 }

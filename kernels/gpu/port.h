@@ -18,7 +18,6 @@
 
 #include <hip/hip_runtime.h>
 
-#define PCCL_GPU_HIP 1
 #define PCCL_GPU_LAUNCH(kernel, grid, threads, stream, ...) \
   kernel<<<grid, threads, 0, static_cast<hipStream_t>(stream)>>>(__VA_ARGS__)
 #define PCCL_GPU_LAST_ERROR() static_cast<int>(hipGetLastError())

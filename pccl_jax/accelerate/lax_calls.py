@@ -71,8 +71,7 @@ _REDUCE_SCATTER = Served(
     {"op": Op.SUM, "axis_index_groups": None, "algorithm": None},
 )
 
-#: The primitives of lax that we serve, by the names of :data:`lax_collectives`.
-FROM_LAX: dict[str, Served] = {
+_BY_NAME = {
     "psum": _all_reduce(Op.SUM),
     "psum_invariant": _all_reduce(Op.SUM),
     "unreduced_psum": _all_reduce(Op.SUM),
@@ -87,11 +86,16 @@ FROM_LAX: dict[str, Served] = {
     "unreduced_reduce_scatter": _REDUCE_SCATTER,
 }
 
+#: How we serve primitives of lax: those of the above that this version of JAX has.
+FROM_LAX: dict[Any, Served] = {
+    lax_collectives[name]: entry for name, entry in _BY_NAME.items() if name in lax_collectives
+}
+
 _SERVED: dict[Any, Served] = {
     all_reduce_p: Served(all_reduce_call, lower_all_reduce, {}, from_lax=False),
     all_gather_p: Served(all_gather_call, lower_all_gather, {}, from_lax=False),
     reduce_scatter_p: Served(reduce_scatter_call, lower_reduce_scatter, {}, from_lax=False),
-} | {lax_collectives[name]: entry for name, entry in FROM_LAX.items() if name in lax_collectives}
+} | FROM_LAX
 
 
 def served(primitive: Any) -> Served | None:

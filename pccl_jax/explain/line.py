@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pccl_jax._jax_compat import manual_mesh, user_frame
 from pccl_jax.accelerate import Served, accelerated, served
 from pccl_jax.dispatch import Choice, predicted_s
@@ -125,7 +123,7 @@ def _not_ours(program: str, found: Found, reason: str) -> Line:
         nodes=None,
         shape=tuple(operand.shape),
         dtype=str(operand.dtype),
-        nbytes=elements * np.dtype(operand.dtype).itemsize,
+        nbytes=elements * operand.dtype.itemsize,
         algorithm="xla",
         reason=reason,
         time_us=None,

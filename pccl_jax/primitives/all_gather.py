@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
+from pccl_jax._jax_compat import Primitive, batching, lax_collectives, lax_type_rule, mlir
 from pccl_jax.primitives.common import (
     LoweringRule,
     define_linear,
@@ -89,7 +89,7 @@ def _gather_mapped_axis(x: Any, d: int | None, dimension: int, size: int, tiled:
 
 
 def _lax(x: Any, *, algorithm: str | None, **params: Any) -> Any:
-    return lax_primitives["all_gather"].bind(x, **params)
+    return lax_collectives["all_gather"].bind(x, **params)
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:

@@ -13,7 +13,7 @@ from pccl_jax._jax_compat import (
     Primitive,
     batching,
     check_vma,
-    lax_primitives,
+    lax_collectives,
     lax_type_rule,
     mlir,
     pvary,
@@ -79,7 +79,7 @@ def _batch(
 def _lax(x: Any, *, axes: Any, axis_index_groups: Any, op: Op, **_: Any) -> Any:
     if op is Op.PROD:
         return _product(x, axes, axis_index_groups)
-    prim = lax_primitives[_LAX_NAME[op]]
+    prim = lax_collectives[_LAX_NAME[op]]
     return prim.bind(x, axes=axes, axis_index_groups=axis_index_groups)
 
 

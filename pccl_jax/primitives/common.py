@@ -17,15 +17,6 @@ LoweringRule = Callable[..., Any]
 
 _LEFT_TO_LAX: ContextVar[bool] = ContextVar("left_to_lax", default=False)
 
-#: For each operator: the elementwise function, the reduction of one axis, and what reducing
-#: ``n`` equal values amounts to.
-COMBINE: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.SUM: jnp.add,
-    Op.PROD: jnp.multiply,
-    Op.MAX: jnp.maximum,
-    Op.MIN: jnp.minimum,
-}
-
 
 def reduce_axis(op: Op, x: Any, axis: int) -> Any:
     """Reduces one axis of ``x`` without changing its dtype."""

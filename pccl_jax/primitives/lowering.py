@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pccl_jax import schedule
@@ -103,7 +104,7 @@ def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int)
     shape = aval.shape
     if math.prod(shape[: call.dimension]) <= 1:
         return False
-    row_bytes = math.prod(shape[call.dimension :]) * np.dtype(aval.dtype).itemsize // parts
+    row_bytes = math.prod(shape[call.dimension :]) * aval.dtype.itemsize // parts
     if row_bytes < SHORTEST_ROW_BYTES:
         return True
     return joined_world() is not None and choose(_site(ctx), call)[0].algorithm == "mpi"
@@ -163,22 +164,15 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
         return None, "axis_index_groups of different sizes"
     if math.prod(aval.shape) == 0:
         return layout, "no elements"
-    if np.dtype(aval.dtype).itemsize * 8 != _bits(aval.dtype):
+    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return layout, f"{aval.dtype} is an extended type"
+    if jax.dtypes.itemsize_bits(aval.dtype) < 8:
         return layout, f"{aval.dtype} is packed"
     if call.collective is not Collective.ALL_GATHER and not reduces(aval.dtype, call.op):
         return layout, f"no kernel reduces {aval.dtype} with {call.op.name.lower()}"
     if places.obstacle is not None:
         return layout, places.obstacle
     return layout, None
-
-
-def _bits(dtype: Any) -> int:
-    name = np.dtype(dtype).name
-    return (
-        int(name.lstrip("u").removeprefix("int"))
-        if name.lstrip("u").startswith("int")
-        else (np.dtype(dtype).itemsize * 8)
-    )
 
 
 def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
@@ -189,8 +183,8 @@ def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
         op=call.op,
         axis=call.axis_label,
         shape=tuple(aval.shape),
-        dtype=np.dtype(aval.dtype).name,
-        nbytes=elements * np.dtype(aval.dtype).itemsize,
+        dtype=aval.dtype.name,
+        nbytes=elements * aval.dtype.itemsize,
         nodes=layout.nodes if layout else 1,
         local=layout.local if layout else 1,
         even=layout.even if layout else True,

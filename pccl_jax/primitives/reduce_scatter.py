@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from pccl_jax._jax_compat import Primitive, batching, lax_primitives, lax_type_rule, mlir
+from pccl_jax._jax_compat import Primitive, batching, lax_collectives, lax_type_rule, mlir
 from pccl_jax.primitives.all_gather import all_gather_p
 from pccl_jax.primitives.common import (
     LoweringRule,
@@ -89,30 +89,18 @@ def _split(x: Any, dimension: int, parts: int) -> Any:
     )
 
 
-def _lax(
-    x: Any,
-    *,
-    op: Op,
-    scatter_dimension: int,
-    axis_name: Any,
-    axis_index_groups: Any,
-    axis_size: int,
-    tiled: bool,
-    **_: Any,
-) -> Any:
+def _lax(x: Any, *, op: Op, algorithm: str | None, **params: Any) -> Any:
     if op is Op.SUM:
-        return lax_primitives["reduce_scatter"].bind(
-            x,
-            scatter_dimension=scatter_dimension,
-            axis_name=axis_name,
-            axis_index_groups=axis_index_groups,
-            axis_size=axis_size,
-            tiled=tiled,
-        )
-    d = scatter_dimension
-    blocks = _split(x, d, axis_size) if tiled else x
+        return lax_collectives["reduce_scatter"].bind(x, **params)
+    d = params["scatter_dimension"]
+    blocks = _split(x, d, params["axis_size"]) if params["tiled"] else x
     theirs = lax.all_to_all(
-        blocks, axis_name, d, d, axis_index_groups=axis_index_groups, tiled=True
+        blocks,
+        params["axis_name"],
+        d,
+        d,
+        axis_index_groups=params["axis_index_groups"],
+        tiled=True,
     )
     return reduce_axis(op, theirs, d)
 

@@ -15,6 +15,8 @@ from pccl_jax.simulate.machine import Machine
 from pccl_jax.simulate.sweep import Timing
 
 Floats = npt.NDArray[np.float64]
+#: How to read a figure of a machine, and how to set it.
+Figure = tuple[Callable[[Machine], float], Callable[[Machine, float], Machine]]
 
 _ITERATIONS = 10
 #: How strongly a figure is held at what it was: what the samples do not tell stays.
@@ -25,8 +27,8 @@ _NUDGE = 1e-3
 #: A residual beyond this factor pulls no harder than one of this size: outliers of busy machines.
 _OUTLIER = 2.0
 
-#: The figures that are fitted: how to read one, and how to set it.
-_FIGURES: tuple[tuple[Callable[[Machine], float], Callable[[Machine, float], Machine]], ...] = (
+#: The figures that are fitted.
+_FIGURES: tuple[Figure, ...] = (
     (lambda m: m.launch_s, lambda m, v: replace(m, launch_s=v)),
     (lambda m: m.node.latency_s, lambda m, v: replace(m, node=replace(m.node, latency_s=v))),
     (
@@ -50,7 +52,8 @@ def calibrate(machine: Machine, timings: Sequence[Timing]) -> Machine:
     """``machine`` with latencies and rates that explain ``timings`` best.
 
     Gauss-Newton on the logarithms of both figures and times, damped towards the figures as they
-    are: those that no timing depends on do not change.
+    are: those that no timing depends on, that are 0 or have no limit, do not change. The
+    result has no sources.
 
     Args:
         machine: where to begin, e.g. ``host``.
@@ -61,7 +64,7 @@ def calibrate(machine: Machine, timings: Sequence[Timing]) -> Machine:
     """
     if not timings or not all(0 < t.seconds < math.inf for t in timings):
         raise ConfigurationError("expected at least one timing, all of more than 0 seconds")
-    figures = [f for f in _FIGURES if 0 < f[0](machine) < math.inf]
+    figures = [(get, put) for get, put in _FIGURES if 0 < get(machine) < math.inf]
     start = np.log([get(machine) for get, _ in figures])
     measured = np.log([t.seconds for t in timings])
     at = start.copy()
@@ -74,7 +77,7 @@ def calibrate(machine: Machine, timings: Sequence[Timing]) -> Machine:
         step = np.linalg.solve(damped, -pull - _PRIOR * (at - start))
         at = np.clip(at + np.clip(step, -math.log(_STEP), math.log(_STEP)), *_reach(start))
     fitted = _with(machine, figures, at)
-    return replace(fitted, name=machine.name, sources={}, description=machine.description)
+    return replace(fitted, sources={})  # they told of the figures as they were
 
 
 def _reach(start: Floats) -> tuple[Floats, Floats]:
@@ -83,7 +86,7 @@ def _reach(start: Floats) -> tuple[Floats, Floats]:
 
 def _linearised(
     machine: Machine,
-    figures: Sequence[tuple[Callable[[Machine], float], Callable[[Machine, float], Machine]]],
+    figures: Sequence[Figure],
     at: Floats,
     timings: Sequence[Timing],
     measured: Floats,
@@ -98,11 +101,7 @@ def _linearised(
     return now - measured, slopes
 
 
-def _with(
-    machine: Machine,
-    figures: Sequence[tuple[Callable[[Machine], float], Callable[[Machine, float], Machine]]],
-    logs: Floats,
-) -> Machine:
+def _with(machine: Machine, figures: Sequence[Figure], logs: Floats) -> Machine:
     for (_, put), value in zip(figures, np.exp(logs), strict=True):
         machine = put(machine, float(value))
     return machine

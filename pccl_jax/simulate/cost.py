@@ -16,8 +16,8 @@ Reduction overlaps with arrival except for one segment. Latency and bandwidth ar
 (Parallel Computing 20, 1994), the overhead is that of LogP (Culler et al., 1993).
 
 :mod:`pccl_jax.simulate.engine` plays the same rounds message by message; the two agree exactly
-where nothing is shared, and within a third on the machines that come along (the estimate is the
-larger, as it lets no steps overlap).
+where nothing is shared. On the machines that come along the estimate is mostly the larger, as it
+lets no steps overlap; docs/scaling.md says by how much.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pccl_jax import schedule as schedules
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.schedule import Intra, Step
 from pccl_jax.simulate.machine import Machine
-from pccl_jax.simulate.outline import Load, intra_phases, load
+from pccl_jax.simulate.outline import load
 from pccl_jax.simulate.vendor import VENDORS, vendor_estimate
 from pccl_jax.types import Collective
 
@@ -110,14 +110,15 @@ def intra_time(phase: Intra, nbytes: float, nodes: int, local: int, machine: Mac
 
 
 def arrival_time(
-    nbytes: Floats, per_byte: float | Floats, reduce: Floats, machine: Machine
+    nbytes: float | Floats, per_byte: Floats, reduce: float | Floats, machine: Machine
 ) -> Floats:
     """float64[n]: seconds from a message's first byte to its last, reduced on the way where asked.
 
     Args:
-        nbytes: float64[n], of each message.
-        per_byte: seconds a byte takes on the link.
-        reduce: float64[n], seconds a byte takes to reduce; 0 where it is only stored.
+        nbytes: of each message: one for all, or float64[n].
+        per_byte: float64[n], seconds a byte takes on the link.
+        reduce: seconds a byte takes to reduce, one for all or float64[n]; 0 where it is only
+            stored.
         machine: for the size of a segment.
     """
     slower, faster = np.maximum(per_byte, reduce), np.minimum(per_byte, reduce)
@@ -182,7 +183,7 @@ class _ById:
 def _outline(key: _ById, local: int, machine: Machine) -> _Outline:
     schedule = key.schedule
     steps = [phase for phase in schedule.phases if isinstance(phase, Step)]
-    loads: list[Load] = [load(schedule, s, local, machine) for s in steps]
+    loads = [load(schedule, step, local, machine) for step in steps]
 
     def column(*names: str) -> list[Floats]:
         return [np.array([getattr(x, name) for x in loads], dtype=np.float64) for name in names]
@@ -193,7 +194,7 @@ def _outline(key: _ById, local: int, machine: Machine) -> _Outline:
         machine=machine,
         nodes=schedule.nodes,
         local=schedule.local,
-        intra=intra_phases(schedule),
+        intra=tuple(phase for phase in schedule.phases if isinstance(phase, Intra)),
         times=times,
         part=part,
         reduce=reduces / machine.reduce_Bps,

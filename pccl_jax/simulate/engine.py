@@ -147,12 +147,9 @@ class _Run:
             links.append(_Link(near, out, into, machine.node.latency_s, service))
         if step.action is not Action.COPY and nbytes:
             for link in links:
-                pace, gamma = (
-                    link.service_s / nbytes,
-                    np.full(link.which.size, 1 / machine.reduce_Bps),
-                )
-                whole = arrival_time(np.array(nbytes), pace, gamma, machine)
-                link.reduction_s = whole - link.service_s
+                pace = link.service_s / nbytes
+                whole_s = arrival_time(nbytes, pace, 1 / machine.reduce_Bps, machine)
+                link.reduction_s = whole_s - link.service_s
         return links
 
 

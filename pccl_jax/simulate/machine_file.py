@@ -48,6 +48,8 @@ _LATENCY_US = (0.0, 1e7)
 _RATE_GBPS = (1e-6, 1e6)
 _COUNT = (1, 10_000_000)
 
+_SHIPPED = importlib.resources.files("pccl_jax.simulate") / "machines"
+
 #: From the unit that ends a member's name to SI.
 _FACTORS = {"us": 1e-6, "GBps": 1e9, "KiB": 1024.0}
 
@@ -58,10 +60,8 @@ def machine_names() -> tuple[str, ...]:
     >>> machine_names()
     ('cluster', 'frontier', 'host', 'perlmutter')
     """
-    folder = importlib.resources.files("pccl_jax.simulate") / "machines"
-    return tuple(
-        sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
-    )
+    files = (file.name for file in _SHIPPED.iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
 def load_machine(name_or_path: str | Path) -> Machine:
@@ -98,8 +98,7 @@ def _shipped(name: str) -> Machine:
             f"unknown machine {name!r}; known are {', '.join(machine_names())}, or give the path "
             "of a file, like ./mine.json"
         )
-    folder = importlib.resources.files("pccl_jax.simulate") / "machines"
-    return parse_machine((folder / f"{name}.json").read_bytes(), f"machine {name!r}")
+    return parse_machine((_SHIPPED / f"{name}.json").read_bytes(), f"machine {name!r}")
 
 
 def parse_machine(content: bytes, where: str = "machine") -> Machine:
@@ -167,13 +166,13 @@ def _finite(value: float) -> float | None:
 
 
 def _protocol_members(protocol: Protocol) -> dict[str, Any]:
-    values = ((field.name, getattr(protocol, field.name)) for field in fields(Protocol))
-    return {
-        f"{name.removesuffix('_s')}_us" if name.endswith("_s") else name: value * 1e6
-        if name.endswith("_s")
-        else value
-        for name, value in values
-    }
+    members = {}
+    for name, value in vars(protocol).items():
+        if name.endswith("_s"):
+            members[f"{name.removesuffix('_s')}_us"] = value * 1e6
+        else:
+            members[name] = value
+    return members
 
 
 def _machine(root: _Object) -> Machine:

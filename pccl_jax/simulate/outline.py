@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pccl_jax.schedule import Action, Intra, Schedule, Step
+from pccl_jax.schedule import Action, Schedule, Step
 from pccl_jax.simulate.machine import Machine
 
 Floats = npt.NDArray[np.float64]
@@ -138,11 +138,6 @@ def node_pace(m: Messages, local: int, machine: Machine) -> Floats:
         node = machine.node
         pace[near] = np.maximum(1 / node.bandwidth_Bps, sharing / node.shared_Bps)
     return pace
-
-
-def intra_phases(schedule: Schedule) -> tuple[Intra, ...]:
-    """The phases within the nodes, in order."""
-    return tuple(phase for phase in schedule.phases if isinstance(phase, Intra))
 
 
 def _most(values: Ints) -> int:

@@ -13,25 +13,26 @@ class Queue:
     """The messages of one round at their servers, first come, first served.
 
     Args:
-        servers: int64[n], which server each message needs.
+        servers: int64[n], n > 0, which server each message needs.
         free: float64[servers], when each server is free; changed by :meth:`serve`.
     """
 
     def __init__(self, servers: Ints, free: Floats) -> None:
         self._servers, self._free = servers, free
-        counts = np.bincount(servers, minlength=1)
-        self._most = int(counts.max()) if servers.size else 0
-        if self._most > 1:
+        counts = np.bincount(servers)
+        most = int(counts.max())
+        self._in_turn = most > 1
+        if self._in_turn:
             self._used = np.flatnonzero(counts)
-            self._rows = _rows(servers, self._used, self._most)
+            self._rows = _rows(servers, self._used, most)
 
     def serve(self, come: Floats, service: Floats) -> Floats:
         """float64[n]: when each message, there at ``come``, has been served for ``service``."""
-        if self._most <= 1:
-            done: Floats = np.maximum(come, self._free[self._servers]) + service
-            self._free[self._servers] = done
-            return done
-        return self._serve_in_turn(come, service)
+        if self._in_turn:
+            return self._serve_in_turn(come, service)
+        done: Floats = np.maximum(come, self._free[self._servers]) + service
+        self._free[self._servers] = done
+        return done
 
     def _serve_in_turn(self, come: Floats, service: Floats) -> Floats:
         # The number beyond the last stands for no message, which never comes and takes nothing.
@@ -42,8 +43,9 @@ class Queue:
             np.take_along_axis(waiting, order, axis=1), self._free[self._used, None]
         )
         # The k-th is done at the latest of: the j-th has come, and the j-th to k-th are served.
-        after = np.cumsum(np.append(service, 0.0)[rows], axis=1)
-        before = after - np.append(service, 0.0)[rows]
+        takes = np.append(service, 0.0)[rows]
+        after = np.cumsum(takes, axis=1)
+        before = after - takes
         served = np.maximum.accumulate(waiting - before, axis=1) + after
         done = np.empty(come.size + 1)
         done[rows] = served

@@ -49,11 +49,13 @@ def vendor_estimate(
     """
     if vendor == "nccl":
         return _nccl(collective, nbytes, nodes, local, machine)
-    names = ["ring"] if vendor == "xla" else ["ring", "rec"]
-    if vendor == "mpi" and collective is Collective.ALL_REDUCE:
-        flat_s = estimate(collective, "latency", nbytes, nodes * local, 1, machine)
-        return min(flat_s, *(estimate(collective, n, nbytes, nodes, local, machine) for n in names))
-    return min(estimate(collective, name, nbytes, nodes, local, machine) for name in names)
+    ring_s = estimate(collective, "ring", nbytes, nodes, local, machine)
+    if vendor == "xla":
+        return ring_s
+    times_s = [ring_s, estimate(collective, "rec", nbytes, nodes, local, machine)]
+    if collective is Collective.ALL_REDUCE:
+        times_s.append(estimate(collective, "latency", nbytes, nodes * local, 1, machine))
+    return min(times_s)
 
 
 def _nccl(collective: Collective, nbytes: float, nodes: int, local: int, machine: Machine) -> float:

@@ -158,7 +158,7 @@ def test_using_chooses_for_accelerated_calls() -> None:
 
 
 def test_methods_of_a_jitted_function() -> None:
-    fast = pccl_jax.accelerate(jax.jit(total(), donate_argnums=()))
+    fast = pccl_jax.accelerate(jax.jit(total()))
     assert fast.eval_shape(X).shape == (3,)  # type: ignore[attr-defined]
     assert "pccl_collective" in fast.trace(X).lower().as_text()  # type: ignore[attr-defined]
     compiled = fast.lower(X).compile()  # type: ignore[attr-defined]

@@ -135,16 +135,20 @@ def test_why_something_is_left_to_lax() -> None:
                 lax.psum(x, ("x", 0)),
                 lax.psum(x, "x", axis_index_groups=[[0, 1, 2], [3]]),
                 pccl_jax.psum(x, "x", algorithm="xla"),
+                lax.all_gather(x.astype(jnp.float4_e2m1fn), "x"),
+                lax.all_gather(jax.random.key(0), "x"),
             )
         )
     )
     lines = pccl_jax.explain(fast, X)
-    assert [line.algorithm for line in lines] == ["xla"] * 4
-    permute, numbered, uneven, asked = (line.reason for line in lines)
+    assert [line.algorithm for line in lines] == ["xla"] * 6
+    permute, numbered, uneven, asked, packed, keys = (line.reason for line in lines)
     assert permute == "pccl_jax has no ppermute"
     assert "dimensions of the array" in numbered
     assert "different sizes" in uneven
     assert "asked for by the call" in asked
+    assert packed == "float4_e2m1fn is packed"
+    assert keys == "key<fry> is an extended type"
 
 
 def test_partially_manual_and_group_of_one() -> None:

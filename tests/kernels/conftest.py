@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import subprocess
 from collections.abc import Iterator
@@ -19,38 +20,49 @@ SANITIZE = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover
 COMMON = ["g++", "-std=c++17", "-ffp-contract=off", "-fno-trapping-math", *WARNINGS, f"-I{ROOT}"]
 
 
-def start(*args: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMON, *map(str, args)], stderr=subprocess.PIPE, text=True)
+Build = tuple["subprocess.Popen[str]", Path]
 
 
-def finish(build: subprocess.Popen[str]) -> None:
-    _, errors = build.communicate(timeout=300)
-    assert build.returncode == 0, f"g++ could not build the kernels:\n{errors}"
+def start(output: Path, *args: str | Path) -> Build:
+    """A compiler at work, and what it makes."""
+    command = [*COMMON, *map(str, args), "-o", str(output)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True), output
 
 
-def end(*builds: subprocess.Popen[str]) -> None:
-    for build in builds:
-        if build.poll() is None:
-            build.kill()
-        build.communicate()
+def finish(build: Build) -> Path:
+    process, output = build
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, f"g++ could not build the kernels:\n{errors}"
+    return output
+
+
+@contextlib.contextmanager
+def started(*builds: Build) -> Iterator[tuple[Build, ...]]:
+    """At once: the compiler takes most of this folder's time. None goes on after the tests."""
+    try:
+        yield builds
+    finally:
+        for process, _ in builds:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
 
 
 @pytest.fixture(scope="session")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
-    """Both builds at once: the optimiser takes most of this folder's time."""
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Build, ...]]:
+    """The library, and the program with sanitizers."""
     out = tmp_path_factory.mktemp("kernels")
-    library, program = out / "libkernels.so", out / "sanitized"
-    optimized = start("-O3", "-fPIC", "-shared", SHIM, *KERNELS, "-o", library)
-    main = SHIM.with_name("sanitize.cc")
-    sanitized = start(*SANITIZE, main, SHIM, *KERNELS, "-o", program)
-    yield {"library": (optimized, library), "program": (sanitized, program)}
-    end(optimized, sanitized)
+    sources = [SHIM, *KERNELS]
+    with started(
+        start(out / "libkernels.so", "-O3", "-fPIC", "-shared", *sources),
+        start(out / "sanitized", *SANITIZE, SHIM.with_name("sanitize.cc"), *sources),
+    ) as both:
+        yield both
 
 
 @pytest.fixture(scope="session")
-def lib(builds: dict[str, tuple[subprocess.Popen[str], Path]]) -> ctypes.CDLL:
-    build, path = builds["library"]
-    finish(build)
+def lib(builds: tuple[Build, ...]) -> ctypes.CDLL:
+    path = finish(builds[0])
     library = ctypes.CDLL(str(path))
     size, pointer, flag = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
     library.item_size.restype = size
@@ -64,31 +76,26 @@ def lib(builds: dict[str, tuple[subprocess.Popen[str], Path]]) -> ctypes.CDLL:
 
 
 @pytest.fixture(scope="session")
-def sanitized(builds: dict[str, tuple[subprocess.Popen[str], Path]]) -> Path:
-    build, path = builds["program"]
-    finish(build)
-    return path
+def sanitized(builds: tuple[Build, ...]) -> Path:
+    return finish(builds[1])
 
 
 @pytest.fixture(scope="session")
-def gpu_builds(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, tuple[subprocess.Popen[str], Path]]]:
+def gpu_builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Build, ...]]:
     """The GPU kernels for the CPU, quickly compiled: all of them, and most with sanitizers."""
     out = tmp_path_factory.mktemp("gpu")
-    library, program = out / "libgpu.so", out / "sanitized"
     sources = ["-x", "c++", GPU / "kernels.cu", SHIM.with_name("gpu_codecs.cc")]
-    plain = start(*GPU_OPTIONS, "-O0", "-fPIC", "-shared", *sources, "-o", library)
     main = SHIM.with_name("gpu_sanitize.cc")
-    sanitized = start(*GPU_OPTIONS, *SANITIZE, main, "-o", program)
-    yield {"library": (plain, library), "program": (sanitized, program)}
-    end(plain, sanitized)
+    with started(
+        start(out / "libgpu.so", *GPU_OPTIONS, "-O0", "-fPIC", "-shared", *sources),
+        start(out / "sanitized", *GPU_OPTIONS, *SANITIZE, main),
+    ) as both:
+        yield both
 
 
 @pytest.fixture(scope="session")
-def gpu(gpu_builds: dict[str, tuple[subprocess.Popen[str], Path]]) -> ctypes.CDLL:
-    build, path = gpu_builds["library"]
-    finish(build)
+def gpu(gpu_builds: tuple[Build, ...]) -> ctypes.CDLL:
+    path = finish(gpu_builds[0])
     library = ctypes.CDLL(str(path))
     size, pointer, code, wide = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     library.pccl_gpu_reduce.argtypes = [code, code, pointer, pointer, code, size, pointer]
@@ -101,7 +108,5 @@ def gpu(gpu_builds: dict[str, tuple[subprocess.Popen[str], Path]]) -> ctypes.CDL
 
 
 @pytest.fixture(scope="session")
-def gpu_sanitized(gpu_builds: dict[str, tuple[subprocess.Popen[str], Path]]) -> Path:
-    build, path = gpu_builds["program"]
-    finish(build)
-    return path
+def gpu_sanitized(gpu_builds: tuple[Build, ...]) -> Path:
+    return finish(gpu_builds[1])

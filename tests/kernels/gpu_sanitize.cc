@@ -1,14 +1,12 @@
 // Runs the GPU kernels of every type and operator on buffers of exactly their size, on the CPU, for
-// a build with sanitizers to watch. Two and eight sources are the largest and the smallest batch.
+// a build with sanitizers to watch. Two and eight sources have the largest and the smallest batch.
 
-#include <cstdint>
 #include <cstdio>
 #include <vector>
 
-#include "gpu_buffer.h"
-#include "kernels/gpu/codecs.h"
+#include "buffer.h"
+#include "kernels/gpu/dispatch.h"
 #include "kernels/gpu/fold_kernel.h"
-#include "kernels/reduce_dispatch.h"
 #include "kernels/types.h"
 
 using namespace pccl::kernels;
@@ -28,16 +26,6 @@ struct Visitor {
   }
 };
 
-int Reduce(DType dtype, Op op, const Visitor& visitor) {
-  if (dtype == DType::kFloat8E4M3fn) {
-    return DispatchFloat<Float8E4M3fn, uint8_t, 0x7e>(op, visitor, -1);
-  }
-  if (dtype == DType::kFloat8E5M2) {
-    return DispatchFloat<Float8E5M2, uint8_t, 0x7c>(op, visitor, -1);
-  }
-  return Dispatch(dtype, op, visitor, -1);
-}
-
 void RunReductions(DType dtype, Op op, int k, Blocks blocks, size_t shift, size_t differing) {
   const size_t nbytes =
       static_cast<size_t>(blocks.rows * blocks.cols) * blocks.count * pccl::ItemSize(dtype);
@@ -49,9 +37,9 @@ void RunReductions(DType dtype, Op op, int k, Blocks blocks, size_t shift, size_
     sources.emplace_back(nbytes, shift + extra, static_cast<unsigned>(37 + j));
     srcs.push_back(sources.back().data());
   }
-  Reduce(dtype, op, Visitor{Launch{output.data(), srcs.data(), blocks, nullptr}, k});
+  DispatchGpu(dtype, op, Visitor{Launch{output.data(), srcs.data(), blocks, nullptr}, k}, -1);
   if (blocks.rows > 1) return;
-  Reduce(dtype, op, Visitor{Launch{sources[1].data(), srcs.data(), blocks, nullptr}, k});
+  DispatchGpu(dtype, op, Visitor{Launch{sources[1].data(), srcs.data(), blocks, nullptr}, k}, -1);
 }
 
 }  // namespace

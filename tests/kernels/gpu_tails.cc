@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "gpu_buffer.h"
+#include "buffer.h"
 #include "kernels/gpu/fold_kernel.h"
 
 using namespace pccl::kernels;

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "buffer.h"
 #include "kernels/types.h"
 
 extern "C" {
@@ -21,24 +21,6 @@ void prepare_output(void* p, size_t nbytes);
 }
 
 namespace {
-
-// nbytes of heap that end where the allocation ends and begin `shift` bytes into it.
-class Buffer {
- public:
-  Buffer(size_t nbytes, size_t shift, unsigned seed)
-      : base_(static_cast<unsigned char*>(std::malloc(nbytes + shift))), shift_(shift) {
-    for (size_t i = 0; i < nbytes; ++i) data()[i] = static_cast<unsigned char>(seed * i + i / 7);
-  }
-  Buffer(Buffer&& other) noexcept : base_(other.base_), shift_(other.shift_) {
-    other.base_ = nullptr;
-  }
-  ~Buffer() { std::free(base_); }
-  unsigned char* data() const { return base_ + shift_; }
-
- private:
-  unsigned char* base_;
-  size_t shift_;
-};
 
 std::vector<Buffer> MakeBuffers(int n, size_t nbytes, size_t shift) {
   std::vector<Buffer> buffers;

@@ -23,10 +23,9 @@ MUTATIONS = {
 }
 
 
-def build(folder: Path, name: str, *include: str) -> tuple[subprocess.Popen[str], Path]:
-    program = folder / name
+def build(program: Path, *options: str) -> Path:
     source = SHIM.with_name("gpu_tails.cc")
-    return start(*include, *GPU_OPTIONS, *SANITIZE, source, "-o", program), program
+    return finish(start(program, *options, *GPU_OPTIONS, *SANITIZE, source))
 
 
 def run(program: Path) -> tuple[int, str]:
@@ -35,20 +34,17 @@ def run(program: Path) -> tuple[int, str]:
 
 
 def test_every_end_is_right(tmp_path: Path) -> None:
-    compiled, program = build(tmp_path, "tails")
-    finish(compiled)
-    assert run(program) == (0, "right\n")
+    assert run(build(tmp_path / "tails")) == (0, "right\n")
 
 
 @pytest.mark.parametrize("slip", MUTATIONS)
 def test_a_slip_is_noticed(tmp_path: Path, slip: str) -> None:
     """A wrong byte, or a sanitizer that stops the program."""
     shutil.copytree(ROOT / "kernels", tmp_path / "kernels")
-    kernel = tmp_path / "kernels" / (GPU / "fold_kernel.h").relative_to(ROOT / "kernels")
+    kernel = tmp_path / (GPU / "fold_kernel.h").relative_to(ROOT)
     right, wrong = MUTATIONS[slip]
     text = kernel.read_text(encoding="utf-8")
     assert text.count(right) == 1, f"the kernel has changed: where is {right!r}?"
     kernel.write_text(text.replace(right, wrong), encoding="utf-8")
-    compiled, program = build(tmp_path, "mutant", f"-iquote{tmp_path}", "-w")
-    finish(compiled)
+    program = build(tmp_path / "mutant", f"-iquote{tmp_path}", "-w")
     assert run(program)[0] != 0

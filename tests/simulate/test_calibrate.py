@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,13 +91,13 @@ def test_refusals(seconds: float) -> None:
 @pytest.mark.parametrize("name", machine_names())
 def test_files_can_be_written(name: str) -> None:
     machine = load_machine(name)
-    again = parse_machine(dump_machine(machine).encode())
-    assert again.sources == machine.sources
-    for key, value in asdict(machine).items():
-        got = asdict(again)[key]
-        if (isinstance(value, dict) and key != "sources") or isinstance(value, float):
-            assert got == pytest.approx(value)
-    assert len(again.nccl) == len(machine.nccl)
-    for mine, yours in zip(machine.nccl, again.nccl, strict=True):
-        assert yours.network_s == pytest.approx(mine.network_s)
-        assert yours.tree_factors == mine.tree_factors
+    assert alike(asdict(parse_machine(dump_machine(machine).encode())), asdict(machine))
+
+
+def alike(got: Any, want: Any) -> bool:
+    """Equal, but for the last bits of figures that have changed their unit twice."""
+    if isinstance(want, dict):
+        return got.keys() == want.keys() and all(alike(got[key], want[key]) for key in want)
+    if isinstance(want, tuple):
+        return len(got) == len(want) and all(map(alike, got, want))
+    return type(got) is type(want) and (got == want or got == pytest.approx(want))

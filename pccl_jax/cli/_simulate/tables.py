@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pccl_jax.cli._bench.grid import Rows, distinct, markdown_table
+from pccl_jax.cli._bench.grid import Rows, distinct, markdown_table, text_table, us
 from pccl_jax.cli._bench.settings import format_size
 from pccl_jax.cli._simulate.sweep import Plan, Sample
 from pccl_jax.simulate import VENDORS, Machine
@@ -61,7 +61,7 @@ def _split(cell: _Cell) -> tuple[_Cell, _Cell]:
 def _row(cell: _Cell, names: list[str]) -> list[str]:
     ours, theirs = _split(cell)
     best = min(ours, key=lambda name: ours[name], default=None)
-    times = [f"{_us(cell[name])}{'*' if name == best else ' '}" for name in names]
+    times = [f"{us(cell, name)}{'*' if name == best else ' '}" for name in names]
     return times + [_ratio(time_us, ours[best]) if best else "" for time_us in theirs.values()]
 
 
@@ -78,23 +78,11 @@ def _how(plan: Plan) -> str:
 
 
 def _titled(title: str, header: list[str], rows: Rows, *, markdown: bool) -> str:
-    return f"{title}\n\n{markdown_table(header, rows) if markdown else _text(header, rows)}"
-
-
-def _us(time_us: float) -> str:
-    return f"{time_us:,.0f}" if time_us >= 100 else f"{time_us:.1f}"
+    return f"{title}\n\n{markdown_table(header, rows) if markdown else text_table(header, rows)}"
 
 
 def _ratio(theirs: float, ours: float) -> str:
     return f"{theirs / ours:.2f}" if ours else "-"
-
-
-def _text(header: list[str], rows: Rows) -> str:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
-    )
 
 
 def machines(known: Sequence[Machine]) -> str:
@@ -114,4 +102,4 @@ def machines(known: Sequence[Machine]) -> str:
         ]
         for m in known
     ]
-    return "\n".join([_text(header, rows), "", *(f"{m.name}: {m.description}" for m in known)])
+    return "\n".join([text_table(header, rows), "", *(f"{m.name}: {m.description}" for m in known)])
