@@ -11,6 +11,7 @@
 
 #include "ffi/call_site.h"
 #include "ffi/control.h"
+#include "ffi/threads.h"
 #include "ffi/world.h"
 
 namespace pccl {
@@ -47,13 +48,13 @@ void Leave(const std::string& reason) {
   if (well && !SomebodyIsGone(*world)) return;
   if (!reason.empty()) Tell(*world, reason);
   const double grace_s = SecondsFrom("PCCL_EXIT_S", kGrace_s);
-  std::thread([grace_s] {
+  StartThread("pccl-leaving", [grace_s] {
     std::this_thread::sleep_for(std::chrono::duration<double>(grace_s));
     std::fprintf(stderr,
                  "pccl_jax: the other processes do not end with this one; leaving without them, "
                  "with status 1.\n");
     _exit(1);
-  }).detach();
+  });
 }
 
 }  // namespace pccl

@@ -10,6 +10,7 @@
 
 #include "ffi/control.h"
 #include "ffi/pool.h"
+#include "ffi/threads.h"
 #include "ffi/world.h"
 #include "kernels/copy.h"
 
@@ -123,9 +124,9 @@ void Meeting::End(Lock& lock, const std::string& error) {
   dones_.clear();
   lock.unlock();
   for (size_t i = 0; i + 1 < dones.size(); ++i) {
-    RunInPool([done = std::move(dones[i]), error] { done(error); });
+    RunInPool([done = std::move(dones[i]), error] { RunBlocking([&] { done(error); }); });
   }
-  if (!dones.empty()) dones.back()(error);
+  if (!dones.empty()) RunBlocking([&] { dones.back()(error); });
   lock.lock();
 }
 
@@ -187,7 +188,7 @@ struct Entry {
 class Meetings {
  public:
   Meetings() {
-    std::thread([this] { Watch(); }).detach();
+    StartThread("pccl-meetings", [this] { Watch(); });
   }
 
   std::shared_ptr<Meeting> Join(int64_t run_id, const CallSite& site, int64_t group) {

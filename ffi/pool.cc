@@ -9,14 +9,18 @@
 #include <utility>
 
 #include "ffi/cores.h"
+#include "ffi/threads.h"
 
 namespace pccl {
 namespace {
 
 // What continues a program after a collective may compute for long, or block in a collective of
-// XLA's own until other continuations have run; so the pool must grow, but not before it has to:
-// on a few cores, a few threads that take turns beat many that are switched between.
+// XLA's own until other continuations have run; so a thread that does must be replaced, but not
+// before it has to: on a few cores, a few threads that take turns beat many that are switched
+// between.
 constexpr std::chrono::milliseconds kStall{1};
+
+thread_local bool of_pool = false;
 
 class Pool {
  public:
@@ -36,37 +40,56 @@ class Pool {
     }
   }
 
+  void RunBlocking(const std::function<void()>& body) {
+    if (!of_pool) return body();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++blocking_;
+    }
+    body();
+    std::lock_guard<std::mutex> lock(mutex_);
+    --blocking_;
+  }
+
   bool HasTasks() {
     std::lock_guard<std::mutex> lock(mutex_);
     return !tasks_.empty();
   }
 
   Pool() {
-    std::thread([this] { Watch(); }).detach();
+    StartThread("pccl-pool-watch", [this] { Watch(); });
   }
 
  private:
   void AddThread() {
     ++threads_;
-    std::thread([this] { Serve(); }).detach();
+    StartThread("pccl-pool", [this] { Serve(); });
   }
 
+  // Of this process's threads, so many share the tasks. More would only take turns; those that come
+  // back from blocking and find that they were replaced end.
+  bool Surplus() const { return threads_ - blocking_ > Cores(); }
+
   void Serve() {
+    of_pool = true;
     std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
+    while (!Surplus()) {
       ++idle_;
       has_task_.wait(lock, [this] { return !tasks_.empty(); });
       --idle_;
-      const std::function<void()> task = std::move(tasks_.front());
+      std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       ++taken_;
       lock.unlock();
       task();
+      task = nullptr;
       lock.lock();
     }
+    --threads_;
   }
 
-  // Adds a thread whenever tasks wait and no thread has taken one for kStall.
+  // Adds a thread whenever tasks wait, none has been taken for kStall, and threads block. (That
+  // none was taken says nothing by itself: on a busy machine the threads may not have run.)
   void Watch() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -77,7 +100,7 @@ class Pool {
       lock.lock();
       if (tasks_.empty()) {
         watching_ = false;
-      } else if (taken_ == before) {
+      } else if (taken_ == before && threads_ - blocking_ < Cores()) {
         AddThread();
       }
     }
@@ -86,7 +109,7 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable has_task_, stalled_;
   std::deque<std::function<void()>> tasks_;
-  size_t threads_ = 0, idle_ = 0;
+  size_t threads_ = 0, idle_ = 0, blocking_ = 0;
   uint64_t taken_ = 0;
   bool watching_ = false;
 };
@@ -99,6 +122,8 @@ Pool& ThePool() {
 }  // namespace
 
 void RunInPool(std::function<void()> task) { ThePool().Run(std::move(task)); }
+
+void RunBlocking(const std::function<void()>& body) { ThePool().RunBlocking(body); }
 
 bool PoolHasTasks() { return ThePool().HasTasks(); }
 

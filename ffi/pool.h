@@ -6,10 +6,12 @@
 
 namespace pccl {
 
-// Runs `task` on another thread, soon. Tasks may block: they run on as many threads as there are
-// cores, and on one more whenever none of them has moved on for a millisecond. Tasks must not
-// throw. Thread safe. The threads live as long as the process.
+// Runs `task` on another thread, soon, on as many threads as there are cores. Tasks must not throw,
+// and must not block but in RunBlocking. Thread safe. The threads live as long as the process.
 void RunInPool(std::function<void()> task);
+// Runs `body`, which may block for any time, on the calling thread. Where that is one of the pool's
+// and tasks wait for longer than a moment, the pool replaces it until it comes back.
+void RunBlocking(const std::function<void()>& body);
 // Whether a task waits for a thread: then one that can go on later should make room.
 bool PoolHasTasks();
 

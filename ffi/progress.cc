@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ffi/control.h"
+#include "ffi/threads.h"
 
 namespace pccl {
 namespace {
@@ -46,7 +47,7 @@ void Serve(const World& world) {
 }  // namespace
 
 void StartProgress(const World& world) {
-  std::thread([&world] { Serve(world); }).detach();
+  StartThread("pccl-progress", [&world] { Serve(world); });
 }
 
 void NoteMessages() { soon.store(kSoonTimes, std::memory_order_relaxed); }

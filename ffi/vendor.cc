@@ -135,7 +135,7 @@ void VendorCollective::Open() {
     opening_->ranks[static_cast<size_t>(layout_.places[rank])] =
         static_cast<int>(world_.mpi_rank[process]);
   }
-  RunInPool([opening = opening_] { opening->Run(); });
+  RunInPool([opening = opening_] { RunBlocking([&] { opening->Run(); }); });
   stage_ = Stage::kOpening;
 }
 
