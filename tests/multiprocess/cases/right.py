@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _case import assert_rows, per_rank, report, spread, step
+from _case import assert_rows, per_rank, spread, step
 from _expect import Over, checks, numbers, run_checks
 from jax.sharding import Mesh
 
 import pccl_jax
+from pccl_jax.runtime import joined_world
 
 DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
 OWN = [name for name in pccl_jax.algorithms() if name not in ("xla", "mpi")]
@@ -161,9 +163,15 @@ def direct() -> None:
     assert_rows(wide, lambda _: np.concatenate(rows, 1), "along the second")
 
 
+def hosts() -> None:
+    """As many as the test has made, each a node."""
+    world = joined_world()
+    assert world is not None
+    assert len(set(world.host_of)) == int(os.environ["PCCL_TEST_HOSTS"]), world.host_of
+
+
 if __name__ == "__main__":
     pccl_jax.init()
     for part in sys.argv[1:]:
         with step(part):
             globals()[part]()
-    report("nodes", "ok")
