@@ -129,7 +129,7 @@ def add_how(parser: argparse.ArgumentParser) -> None:
     option(
         "--own-time",
         action="store_true",
-        help="measure a call without XLA's dispatch, in chains, against raw MPI (under mpiexec)",
+        help="measure a call without XLA's dispatch, in a loop, against raw MPI (under mpiexec)",
     )
 
 

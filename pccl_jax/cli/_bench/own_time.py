@@ -1,8 +1,9 @@
 """What a call takes by itself, without XLA's dispatch of the program around it.
 
-A program with a chain of K collectives, each on the result of the one before, less a program
-with one, divided by K - 1; against the same chain of raw MPI calls. A chain of all-gathers would
-grow: it alternates all-gather and reduce-scatter, and the time of a call is the mean of both.
+A program with a loop over K collectives, each on the result of the one before, less a program
+with one, divided by K - 1; against the same loop of raw MPI calls. All-gathers alternate with
+reduce-scatters, or the vector would grow: the time of a call is the mean of both. A loop, as in
+training, where layers are scanned: K call sites in a row would each find the caches cold.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pccl_jax.cli._bench.job import Job
 from pccl_jax.cli._bench.measure import measure
 from pccl_jax.cli._bench.settings import Settings
 
-#: Calls of one collective in a chain.
-CHAIN = 50
+#: Calls of one collective in a loop.
+CALLS = 50
 _CHECKED = 2
 
 
@@ -40,10 +41,10 @@ def own_time_samples(
     )
     if faults:
         return [], faults
-    zeros = operand * 0  # sums stay what they are, however long the chain
-    chains = [make(problem, length) for make in (_mpi, _pccl) for length in (1, CHAIN)]
+    zeros = operand * 0  # sums stay what they are, however long the loop
+    loops = [make(problem, length) for make in (_mpi, _pccl) for length in (1, CALLS)]
     times = measure(
-        [_on(chain, zeros) for chain in chains],
+        [_on(loop, zeros) for loop in loops],
         job,
         repeats=settings.repeats,
         min_time_s=settings.min_time_s,
@@ -51,7 +52,7 @@ def own_time_samples(
     )
     calls = 2 if case.collective == "all_gather" else 1
     one, many, ours_one, ours_many = (float(np.median(row)) * 1e6 for row in times)
-    mpi, ours = ((long - short) / (CHAIN - 1) / calls
+    mpi, ours = ((long - short) / (CALLS - 1) / calls
                  for short, long in ((one, many), (ours_one, ours_many)))  # fmt: skip
     figures = {"mpi_us": mpi, "own_us": ours, "launch_us": ours_one}
     rounded = {name: round(us, 3) for name, us in figures.items()}
@@ -59,27 +60,32 @@ def own_time_samples(
 
 
 def _served(problem: Problem) -> bool:
-    """Whether MPI has it: the reductions are the harder part of a chain."""
+    """Whether MPI has it: the reductions are the harder part of a loop."""
     return one_rank_each(problem.case) and problem.case.dtype in SUMS
 
 
-def _on(chain: Callable[[Any], Any], operand: Any) -> Launch:
-    return lambda: chain(operand)
+def _on(loop: Callable[[Any], Any], operand: Any) -> Launch:
+    return lambda: loop(operand)
 
 
 def _pccl(problem: Problem, length: int) -> Callable[[Any], Any]:
-    def body(x: Any) -> Any:
-        for _ in range(length):
-            if problem.case.collective == "all_reduce":
-                x = pccl_jax.psum(x, AXIS)
-            else:
-                gathered = pccl_jax.all_gather(x, AXIS, tiled=True)
-                x = pccl_jax.psum_scatter(gathered, AXIS, tiled=True)
-        return x
+    def call(_: Any, x: Any) -> Any:
+        if problem.case.collective == "all_reduce":
+            return pccl_jax.psum(x, AXIS)
+        gathered = pccl_jax.all_gather(x, AXIS, tiled=True)
+        return pccl_jax.psum_scatter(gathered, AXIS, tiled=True)
 
-    # What went through a reduce-scatter is typed as varying, that of an all-reduce is not.
-    out = problem.out_spec
-    mapped = jax.shard_map(body, mesh=problem.mesh, in_specs=problem.spec, out_specs=out)
+    def body(x: Any) -> Any:
+        return jax.lax.fori_loop(0, length, call, x)
+
+    # Unchecked, for the result of an all-reduce does not vary, as what it came from may.
+    mapped = jax.shard_map(
+        body,
+        mesh=problem.mesh,
+        in_specs=problem.spec,
+        out_specs=problem.out_spec,
+        check_vma=False,
+    )
     return jax.jit(mapped)
 
 
@@ -89,14 +95,14 @@ def _mpi(problem: Problem, length: int) -> Callable[[Any], list[np.ndarray]]:
     first = np.asarray(problem.operand.addressable_shards[0].data)
     kept = [np.zeros_like(first) for _ in range(2)]
 
-    def reduce_chain(operand: Any) -> list[np.ndarray]:
+    def reduce_loop(operand: Any) -> list[np.ndarray]:
         x = np.asarray(operand.addressable_shards[0].data)
         for number in range(length):
             all_reduce(x, kept[number % 2])
             x = kept[number % 2]
         return [x]
 
-    def gather_chain(operand: Any) -> list[np.ndarray]:
+    def gather_loop(operand: Any) -> list[np.ndarray]:
         x = np.asarray(operand.addressable_shards[0].data)
         for _ in range(length):
             gather(x, gathered)
@@ -106,8 +112,8 @@ def _mpi(problem: Problem, length: int) -> Callable[[Any], list[np.ndarray]]:
 
     if case.collective == "all_reduce":
         all_reduce, _ = collective("all_reduce", case.ranks)
-        return reduce_chain
+        return reduce_loop
     gathered = np.zeros(first.size * case.ranks, first.dtype)
     gather, _ = collective("all_gather", case.ranks)
     scatter, _ = collective("reduce_scatter", case.ranks)
-    return gather_chain
+    return gather_loop

@@ -61,7 +61,7 @@ class Settings:
     def cases(self) -> list[Case]:
         """Every case in the order in which it is measured.
 
-        Lowering depends on no size. Of the own time, a chain of all-gathers has reduce-scatters.
+        Lowering depends on no size. For the own time all-gathers alternate with reduce-scatters.
         """
         sizes = self.sizes[:1] if self.lowering else self.sizes
         left_out = "reduce_scatter" if self.own_time else None

@@ -61,7 +61,7 @@ def own_time(samples: Samples, *, markdown: bool) -> str:
         for s in samples
     ]
     table = markdown_table(header, rows) if markdown else text_table(header, rows)
-    return f"Time of a call in a chain, without dispatch; of a launch with one link\n\n{table}"
+    return f"Time of a call in a loop, without dispatch; of a launch with one call\n\n{table}"
 
 
 def peer_verdict(summary: dict[str, Any]) -> str:
