@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ffi/control.h"
+#include "ffi/world.h"
 
 namespace pccl {
 namespace {
@@ -26,13 +27,13 @@ std::mutex& Polling() {
   return *mutex;
 }
 
-void Serve(const World& world) {
+void Serve() {
   for (;;) {
     {
       std::lock_guard<std::mutex> lock(Polling());
       if (stopped.load(std::memory_order_acquire)) return;
       try {
-        PollControl(world);
+        for (const WorldPtr& world : AllWorlds()) PollControl(*world);
       } catch (const std::exception&) {
         // Whoever needs MPI next meets the same error and reports it.
       }
@@ -45,8 +46,9 @@ void Serve(const World& world) {
 
 }  // namespace
 
-void StartProgress(const World& world) {
-  std::thread([&world] { Serve(world); }).detach();
+void StartProgress() {
+  static std::once_flag once;
+  std::call_once(once, [] { std::thread(Serve).detach(); });
 }
 
 void NoteMessages() { soon.store(kSoonTimes, std::memory_order_relaxed); }
