@@ -11,8 +11,9 @@ nothing here meets the user's messages, nor those of other libraries.
 
 Gradients are those of :func:`jax.shard_map` with ``check_vma=True``: of a loss that is the same on
 every process because it comes out of a sum or a mean over them, by what each process passes in. So
-the transpose of a sum hands the cotangent on; all-gather and reduce-scatter are each other's. Of
-parameters that all processes share, each process has its own part: sum those over the communicator.
+the transpose of a sum hands the cotangent on, as mpi4jax's does; all-gather and reduce-scatter are
+each other's. There is one thing that shard_map sees in the types, and that has to be said here:
+where a value that is equal on all processes goes into something that is not. See :func:`pvary`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 from pccl_jax._jax_compat import canonicalize_axis, hide_call_orders
 from pccl_jax.api.arguments import as_operator, check_operator, check_scatter_dimension
 from pccl_jax.dispatch import check_algorithm
-from pccl_jax.primitives import all_gather_p, all_reduce_p, reduce_scatter_p
+from pccl_jax.primitives import all_gather_p, all_reduce_p, reduce_scatter_p, vary_p
 from pccl_jax.runtime import Communicator, joined
 from pccl_jax.types import Collective, Op, reduces
 
@@ -88,6 +89,39 @@ def reduce_scatter(
         return total / size if op == "mean" else total
 
     return _map(bind, x, comm, algorithm, Collective.REDUCE_SCATTER)
+
+
+def pvary(x: Any, *, comm: Any) -> Any:
+    """Has gradients summed over the processes: ``[...] -> [...]``, the same values.
+
+    As :func:`jax.lax.pvary`, which shard_map inserts by itself. For a value that is equal on all
+    processes, such as a parameter or the result of a sum over them, where it is used together
+    with what differs between them, such as a batch. Each process has a part of its gradient
+    then; without this the gradient is that part.
+
+    Args:
+        x: array, or pytree of arrays, equal on all processes.
+        comm: as for :func:`pccl_jax.psum`.
+
+    Raises:
+        TypeError, ValueError, ConfigurationError: as for :func:`pccl_jax.psum` with ``comm=``.
+
+    Example:
+        >>> import jax.numpy as jnp, pccl_jax  # doctest: +SKIP
+        >>> from mpi4py import MPI  # doctest: +SKIP
+        >>> def loss(w, batch):  # w: equal on all processes
+        ...     w = pccl_jax.pvary(w, comm=MPI.COMM_WORLD)
+        ...     return pccl_jax.pmean(jnp.mean((batch @ w) ** 2), comm=MPI.COMM_WORLD)
+        >>> jax.grad(loss)(w, batch)  # doctest: +SKIP
+        Array([1.5, 0.25], dtype=float32)
+    """
+    return _map(
+        lambda leaf, communicator: vary_p.bind(leaf, axes=(communicator,)),
+        x,
+        comm,
+        None,
+        Collective.ALL_REDUCE,
+    )
 
 
 def _map(

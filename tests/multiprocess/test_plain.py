@@ -1,0 +1,96 @@
+"""``comm=``: each process jits a program of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import pytest
+from mpi_job import launch
+from test_failing import assert_failed
+
+TIMEOUT_S = 2.0
+CALL = "all_reduce (sum) of float32[5] over a communicator of 3 processes (20 bytes a rank"
+
+
+def beside_mpi4jax() -> list[str]:
+    """The part that needs mpi4jax, where it is installed."""
+    if importlib.util.find_spec("mpi4jax"):
+        return ["beside"]
+    warnings.warn(
+        "mpi4jax is not installed: not tested beside it (make .venv/.mpi4jax)", stacklevel=2
+    )
+    return []
+
+
+@pytest.mark.filterwarnings("default:mpi4jax is not installed")
+@pytest.mark.parametrize(
+    ("processes", "per_node", "parts"),
+    [
+        (2, "8", "types dimensions mapped gradients shared kept fast explained"),
+        (4, "2", "init algorithms order control_flow launches groups one_program fast"),
+        (3, "1", "small order kept"),
+    ],
+    ids=["one host", "in one program as well", "by messages"],
+)
+def test_right(processes: int, per_node: str, parts: str, tmp_path: Path) -> None:
+    job = launch(
+        "plain",
+        *parts.split(),
+        *beside_mpi4jax(),
+        processes=processes,
+        devices=1 if "init" in parts else processes,
+        folder=tmp_path,
+        PCCL_RANKS_PER_NODE=per_node,
+    )
+    job.assert_ok()
+
+
+@pytest.mark.parametrize("per_node", ["8", "1"], ids=["shared memory", "messages"])
+def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> None:
+    steps = "shape dtype collective elsewhere revoked skip good"
+    lone = ["refused", "join"] if per_node == "8" else []
+    job = launch(
+        "plain_failing",
+        *steps.split(),
+        *lone,
+        processes=3,
+        folder=tmp_path,
+        PCCL_TIMEOUT_S=str(TIMEOUT_S),
+        PCCL_WARN_S="0.5",
+        PCCL_RANKS_PER_NODE=per_node,
+    )
+    everybody, at_once, in_time = {0, 1, 2}, TIMEOUT_S - 0.2, TIMEOUT_S + 2
+    sixes = CALL.replace("float32[5]", "float32[6]").replace("20", "24")
+    assert_failed(job, "shape", everybody, CALL, sixes, "process 1", within_s=at_once)
+    other = CALL.replace("float32", "int32")
+    assert_failed(job, "dtype", everybody, CALL, other, "process 2", within_s=at_once)
+    gather = "all_gather of float32[5]"
+    assert_failed(job, "collective", everybody, CALL, gather, "process 0", within_s=at_once)
+    assert_failed(job, "elsewhere", everybody, CALL, gather, "process 2", within_s=at_once)
+    assert_failed(job, "revoked", everybody, "not used any more", "comm.Dup()", within_s=at_once)
+    assert_failed(job, "skip", {0, 1}, CALL, "for process 2", within_s=in_time)
+    assert_failed(job, "skip", {2}, "not used any more", CALL, within_s=2 * TIMEOUT_S + 2)
+    for step in ("good", *lone):
+        assert job.outcomes(step) == ["ok"] * 3, job.output
+    # Something has failed, so nobody waits for ever at the end; but all is well there.
+    assert job.outcomes("end") == ["ok"] * 3
+    assert job.returncode == 0, job.output
+
+
+def test_a_process_is_killed(tmp_path: Path) -> None:
+    before = {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")}
+    job = launch(
+        "plain_killed",
+        processes=3,
+        folder=tmp_path,
+        PCCL_TIMEOUT_S="30",
+        PCCL_EXIT_S="2",
+        PCCL_RANKS_PER_NODE="1",
+    )
+    assert job.outcomes("ended")[2] == "-9", job.output
+    assert_failed(job, "last", {0, 1}, "process 2 has ended", within_s=15)
+    assert job.outcomes("end")[:2] == ["ok"] * 2, job.output
+    assert all(int(status) != 0 for status in job.outcomes("ended")[:2]), job.output
+    assert {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")} <= before
