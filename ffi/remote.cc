@@ -1,6 +1,7 @@
 #include "ffi/remote.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <set>
@@ -53,9 +54,9 @@ Remote::Remote(const World& world, const Team& team, const Layout& layout, const
 
 // What others believe this process to be waiting for is over once a collective has succeeded.
 Remote::~Remote() {
-  if (given_up_ || !world_.complained.load(std::memory_order_relaxed) || ProgressHasStopped())
-    return;
-  world_.complained.store(false);
+  std::atomic<bool>& complained = world_.complained;
+  if (given_up_ || !complained.load(std::memory_order_relaxed) || ProgressHasStopped()) return;
+  complained.store(false);
   try {
     SendText(world_, world_.AllProcesses(), ControlKind::kWaiting, 0, "");
   } catch (const std::exception&) {
