@@ -8,10 +8,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from mpi_job import launch, run_python
+from mpi_job import Job, launch, run_python
 from test_failing import assert_failed
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 3.0
 CALL = "all_reduce (sum) of float32[5] over a communicator of 3 processes (20 bytes a rank"
 
 
@@ -27,8 +27,8 @@ def beside_mpi4jax() -> list[str]:
 @pytest.mark.parametrize(
     ("processes", "per_node", "parts"),
     [
-        (2, "8", "types dimensions mapped gradients shared kept fast explained"),
-        (4, "2", "init algorithms order control_flow launches groups one_program fast"),
+        (2, "8", "types dimensions mapped gradients shared order kept fast explained"),
+        (4, "2", "init algorithms control_flow launches groups one_program"),
         (3, "1", "small order kept"),
     ],
     ids=["one host", "in one program as well", "by messages"],
@@ -46,6 +46,12 @@ def test_right(processes: int, per_node: str, parts: str, tmp_path: Path) -> Non
     job.assert_ok()
 
 
+def assert_disagree(job: Job, step: str, *texts: str) -> None:
+    """An exception on all, not because the time was over."""
+    assert_failed(job, step, {0, 1, 2}, "processes disagree", *texts, within_s=20)
+    assert not [outcome for outcome in job.outcomes(step) if "has waited" in outcome]
+
+
 @pytest.mark.parametrize("per_node", ["8", "1"], ids=["shared memory", "messages"])
 def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> None:
     steps = "shape dtype collective elsewhere revoked skip good"
@@ -60,17 +66,15 @@ def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> No
         PCCL_WARN_S="0.5",
         PCCL_RANKS_PER_NODE=per_node,
     )
-    everybody, at_once, in_time = {0, 1, 2}, TIMEOUT_S - 0.2, TIMEOUT_S + 2
     sixes = CALL.replace("float32[5]", "float32[6]").replace("20", "24")
-    assert_failed(job, "shape", everybody, CALL, sixes, "process 1", within_s=at_once)
-    other = CALL.replace("float32", "int32")
-    assert_failed(job, "dtype", everybody, CALL, other, "process 2", within_s=at_once)
+    assert_disagree(job, "shape", CALL, sixes, "process 1")
+    assert_disagree(job, "dtype", CALL, CALL.replace("float32", "int32"), "process 2")
     gather = "all_gather of float32[5]"
-    assert_failed(job, "collective", everybody, CALL, gather, "process 0", within_s=at_once)
-    assert_failed(job, "elsewhere", everybody, CALL, gather, "process 2", within_s=at_once)
-    assert_failed(job, "revoked", everybody, "not used any more", "comm.Dup()", within_s=at_once)
-    assert_failed(job, "skip", {0, 1}, CALL, "for process 2", within_s=in_time)
-    assert_failed(job, "skip", {2}, "not used any more", CALL, within_s=2 * TIMEOUT_S + 2)
+    assert_disagree(job, "collective", CALL, gather, "process 0")
+    assert_disagree(job, "elsewhere", CALL, gather, "process 2")
+    assert_disagree(job, "revoked", "not used any more", "comm.Dup()")
+    assert_failed(job, "skip", {0, 1}, CALL, "for process 2", within_s=TIMEOUT_S + 5)
+    assert_failed(job, "skip", {2}, "not used any more", CALL, within_s=2 * TIMEOUT_S + 5)
     for step in ("good", *lone):
         assert job.outcomes(step) == ["ok"] * 3, job.output
     # Something has failed, so nobody waits for ever at the end; but all is well there.

@@ -25,7 +25,7 @@ R, N = WORLD.rank, WORLD.size
 OWN = [name for name in pccl_jax.algorithms() if name != "xla"]
 
 
-def algorithms(counts: tuple[int, ...] = (1, 13, 300_001)) -> None:
+def algorithms(counts: tuple[int, ...] = (1, 300_001)) -> None:
     """All of them, from one element to several pieces in shared memory and several messages."""
     for count in counts:
         rows = numbers(N, (count,), np.float32)
@@ -123,8 +123,7 @@ def order() -> None:
         return sums
 
     right = [(i + 1) * x.sum(0) for i, x in enumerate([*rows, *rows])]
-    for _ in range(3):
-        check(program, [x[R] for x in rows], right)
+    check(program, [x[R] for x in rows], right)
 
 
 def kept() -> None:
@@ -283,6 +282,7 @@ def groups() -> None:
     rows = numbers(N, (9,), np.float32)
     parity = WORLD.Split(R % 2, -R)
     pair = WORLD.Split(R // 2, R)
+    pccl_jax.init(comm=pair)
     for _ in range(2):
         copy = parity.Dup()
         even = [row for row in range(N) if row % 2 == R % 2][::-1]
