@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "ffi/hash.h"
-#include "ffi/world.h"
 
 namespace pccl {
 
@@ -61,7 +60,7 @@ CallSite::CallSite() = default;
 // Freeing is collective by the letter, but no MPI waits in it.
 CallSite::~CallSite() {
   for (Channel& channel : channels) {
-    if (channel.communicator != 0) JoinedWorld()->mpi->FreeCommunicator(channel.communicator);
+    if (channel.communicator != 0) world->mpi->FreeCommunicator(channel.communicator);
   }
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
@@ -70,6 +69,7 @@ CallSite::~CallSite() {
 }
 
 uint64_t CallSite::NextOccasion(int64_t group) const {
+  if (ordered()) return ++channel(group)->executions;
   if (number < 0) Number(*this);
   uint64_t key = Mix(kin, static_cast<uint64_t>(number));
   key = Mix(key, static_cast<uint64_t>(group));
@@ -102,7 +102,6 @@ std::string CallSite::Validate() {
     seats[static_cast<size_t>(id)] = {static_cast<int64_t>(i / n), static_cast<int64_t>(i % n)};
   }
   if (!processes.empty() && processes.size() != members.size()) return label + ": malformed group";
-  const World* world = JoinedWorld();
   const int64_t me = world == nullptr ? 0 : world->process;
   const char* check = std::getenv("PCCL_CHECK");
   Channel channel;

@@ -10,6 +10,7 @@
 
 #include "ffi/schedule.h"
 #include "ffi/team.h"
+#include "ffi/world.h"
 #include "kernels/reduce.h"
 
 namespace pccl {
@@ -25,17 +26,10 @@ struct Patience {
   static Patience FromEnvironment();
 };
 
-// What the executions of a call site for one group leave to the next.
-struct Channel {
-  int first_tag = -1;         // of its messages; -1 before the first execution has agreed on it
-  bool check_always = false;  // PCCL_CHECK: compare signatures before every execution
-  uint64_t executions = 0;
-  int64_t communicator = 0;  // of the MPI library's own collectives; 0 before the first
-};
-
 // Immutable after Validate(), so any number of threads may read it; but for the channels, which
 // belong to the one execution of their group that is under way, and `number`.
 struct CallSite {
+  WorldPtr world;  // null in a program of one process
   Collective collective = Collective::kAllGather;
   Op op = Op::kSum;
   Schedule schedule;
@@ -71,8 +65,12 @@ struct CallSite {
   const int64_t* group_members(int64_t group) const { return &members[group * ranks()]; }
   const int64_t* group_places(int64_t group) const { return &places[group * ranks()]; }
   const Team& team(int64_t group) const { return teams[static_cast<size_t>(group)]; }
-  Channel* channel(int64_t group) const { return &channels[static_cast<size_t>(group)]; }
-  // Names the next execution for `group`, alike in every process. Not thread safe.
+  bool ordered() const { return world != nullptr && world->ordered; }
+  Channel* channel(int64_t group) const {
+    return ordered() ? &world->channel : &channels[static_cast<size_t>(group)];
+  }
+  // Names the next execution for `group`, alike in every process: by its number on an ordered
+  // world, else by the call site and how often it has been executed. Not thread safe.
   uint64_t NextOccasion(int64_t group) const;
   // Where the device with this logical id sits; group is -1 for a device in no group.
   Seat Find(int64_t logical_id) const;

@@ -3,35 +3,40 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "ffi/hash.h"
+#include "ffi/leaving.h"
+#include "ffi/progress.h"
 
 namespace pccl {
-namespace {
-
-struct Outgoing {
-  MpiLibrary::Handle request;
-  std::unique_ptr<ControlMessage> message;
-};
 
 struct Mail {
+  struct Outgoing {
+    MpiLibrary::Handle request;
+    std::unique_ptr<ControlMessage> message;
+  };
   std::mutex mutex;
   std::vector<Outgoing> out;
   std::map<std::pair<uint64_t, ControlKind>, std::deque<ControlMessage>> in;
   std::map<std::pair<int64_t, ControlKind>, std::string> news;  // kWaiting, kFarewell by process
   std::map<uint64_t, std::string> refused;                      // keys whose handshake failed here
   std::map<int, int> used_tags;                                 // first tag -> one past the last
+  std::string revoked;
+
+  // What has not been sent is left to MPI for good.
+  ~Mail() {
+    for (Outgoing& o : out) o.message.release();
+  }
 };
 
-// Never destroyed: XLA's threads may outlive static destruction.
-Mail& TheMail() {
-  static Mail* mail = new Mail;
-  return *mail;
-}
+std::shared_ptr<Mail> MakeMail() { return std::make_shared<Mail>(); }
+
+namespace {
 
 void SetText(ControlMessage* message, const std::string& text) {
   const size_t n = std::min(text.size(), sizeof message->text - 1);
@@ -39,8 +44,9 @@ void SetText(ControlMessage* message, const std::string& text) {
   message->text[n] = '\0';
 }
 
-void SendLocked(Mail& mail, const World& world, int64_t process, const ControlMessage& message) {
-  const auto sent = [&](Outgoing& o) { return world.mpi->Test(&o.request); };
+void SendLocked(const World& world, int64_t process, const ControlMessage& message) {
+  Mail& mail = *world.mail;
+  const auto sent = [&](Mail::Outgoing& o) { return world.mpi->Test(&o.request); };
   mail.out.erase(std::remove_if(mail.out.begin(), mail.out.end(), sent), mail.out.end());
   auto copy = std::make_unique<ControlMessage>(message);
   copy->source = world.process;
@@ -68,7 +74,7 @@ bool TagsAreFree(const Mail& mail, int first, int span) {
 int Span(const Team& team) { return static_cast<int>(team.width * team.width); }
 
 uint64_t FreeTags(const World& world, uint64_t key, int span) {
-  Mail& mail = TheMail();
+  Mail& mail = *world.mail;
   std::lock_guard<std::mutex> lock(mail.mutex);
   uint64_t free = 0;
   for (int i = 0; i < kCandidates; ++i) {
@@ -78,8 +84,8 @@ uint64_t FreeTags(const World& world, uint64_t key, int span) {
   return free;
 }
 
-void UseTags(int first, int span) {
-  Mail& mail = TheMail();
+void UseTags(const World& world, int first, int span) {
+  Mail& mail = *world.mail;
   std::lock_guard<std::mutex> lock(mail.mutex);
   mail.used_tags[first] = first + span;
 }
@@ -87,9 +93,9 @@ void UseTags(int first, int span) {
 }  // namespace
 
 void SendControl(const World& world, int64_t process, const ControlMessage& message) {
-  Mail& mail = TheMail();
+  Mail& mail = *world.mail;
   std::lock_guard<std::mutex> lock(mail.mutex);
-  SendLocked(mail, world, process, message);
+  SendLocked(world, process, message);
 }
 
 void SendText(const World& world, const std::vector<int64_t>& processes, ControlKind kind,
@@ -104,7 +110,7 @@ void SendText(const World& world, const std::vector<int64_t>& processes, Control
 }
 
 void PollControl(const World& world, bool must) {
-  Mail& mail = TheMail();
+  Mail& mail = *world.mail;
   std::unique_lock<std::mutex> lock(mail.mutex, std::defer_lock);
   if (must) {
     lock.lock();
@@ -125,19 +131,23 @@ void PollControl(const World& world, bool must) {
       verdict.key = message.key;
       verdict.kind = ControlKind::kVerdict;
       SetText(&verdict, refused->second);
-      SendLocked(mail, world, message.source, verdict);
+      SendLocked(world, message.source, verdict);
       continue;
     }
     if (message.kind == ControlKind::kWaiting || message.kind == ControlKind::kFarewell) {
       mail.news[{message.source, message.kind}] = message.text;
       continue;
     }
+    if (message.kind == ControlKind::kRevoke) {
+      if (mail.revoked.empty()) mail.revoked = message.text;
+      continue;
+    }
     mail.in[{message.key, message.kind}].push_back(message);
   }
 }
 
-bool TakeControl(uint64_t key, ControlKind kind, ControlMessage* message) {
-  Mail& mail = TheMail();
+bool TakeControl(const World& world, uint64_t key, ControlKind kind, ControlMessage* message) {
+  Mail& mail = *world.mail;
   std::lock_guard<std::mutex> lock(mail.mutex);
   const auto it = mail.in.find({key, kind});
   if (it == mail.in.end()) return false;
@@ -149,8 +159,8 @@ bool TakeControl(uint64_t key, ControlKind kind, ControlMessage* message) {
 
 namespace {
 
-std::string NewsOf(int64_t process, ControlKind kind) {
-  Mail& mail = TheMail();
+std::string NewsOf(const World& world, int64_t process, ControlKind kind) {
+  Mail& mail = *world.mail;
   std::lock_guard<std::mutex> lock(mail.mutex);
   const auto it = mail.news.find({process, kind});
   return it == mail.news.end() ? "" : it->second;
@@ -162,7 +172,7 @@ Health PeerHealth(const World& world, int64_t process) {
   if (world.shared.Has(process)) {
     return HealthOf(world.shared.Of(process), world.visible.count(process) != 0);
   }
-  const std::string farewell = NewsOf(process, ControlKind::kFarewell);
+  const std::string farewell = NewsOf(world, process, ControlKind::kFarewell);
   if (farewell.empty()) return {};
   return {true, "has left the program: " + farewell};
 }
@@ -170,15 +180,39 @@ Health PeerHealth(const World& world, int64_t process) {
 std::string PeerNews(const World& world, int64_t process) {
   const std::string trouble = PeerHealth(world, process).trouble;
   if (!trouble.empty()) return ", which " + trouble;
-  std::string doing = NewsOf(process, ControlKind::kWaiting);
+  std::string doing = NewsOf(world, process, ControlKind::kWaiting);
   if (doing.empty() && world.shared.Has(process)) doing = PublishedTexts(world.shared.Of(process));
   return doing.empty() ? "" : ", which is in " + doing;
 }
 
-void ReleaseTags(int first_tag) {
-  Mail& mail = TheMail();
+void ReleaseTags(const World& world, int first_tag) {
+  Mail& mail = *world.mail;
   std::lock_guard<std::mutex> lock(mail.mutex);
   mail.used_tags.erase(first_tag);
+}
+
+void Revoke(const World& world, const std::string& why) {
+  const std::string text =
+      "this communicator is not used any more, as an earlier collective on it has failed and its "
+      "processes may be out of step; go on with a new one, from comm.Dup(). The failure: " +
+      why;
+  {
+    std::lock_guard<std::mutex> lock(world.mail->mutex);
+    if (!world.mail->revoked.empty()) return;
+    world.mail->revoked = text;
+  }
+  NoteFailure();
+  if (ProgressHasStopped()) return;
+  try {
+    SendText(world, world.AllProcesses(), ControlKind::kRevoke, 0, text);
+  } catch (const std::exception&) {
+    // Those who do not hear it run into their timeout.
+  }
+}
+
+std::string Revoked(const World& world) {
+  std::lock_guard<std::mutex> lock(world.mail->mutex);
+  return world.mail->revoked;
 }
 
 Handshake::Handshake(const World& world, const Team& team, uint64_t key, uint64_t signature,
@@ -215,7 +249,7 @@ void Handshake::SayHello() {
 bool Handshake::HearHellos() {
   ControlMessage hello;
   bool any = false;
-  while (TakeControl(key_, ControlKind::kHello, &hello)) {
+  while (TakeControl(world_, key_, ControlKind::kHello, &hello)) {
     hellos_[hello.source] = hello;
     any = true;
     if (hello.signature == hellos_[world_.process].signature) continue;
@@ -237,9 +271,9 @@ void Handshake::Announce() {
   SetText(&verdict, error_);
   if (error_.empty()) {
     tag_ = verdict.tag = TagCandidate(world_, key_, candidate, Span(team_));
-    UseTags(tag_, Span(team_));
+    UseTags(world_, tag_, Span(team_));
   } else {
-    Mail& mail = TheMail();
+    Mail& mail = *world_.mail;
     std::lock_guard<std::mutex> lock(mail.mutex);
     mail.refused[key_] = error_;
   }
@@ -250,12 +284,12 @@ void Handshake::Announce() {
 
 bool Handshake::HearVerdict() {
   ControlMessage verdict;
-  if (!TakeControl(key_, ControlKind::kVerdict, &verdict)) return false;
+  if (!TakeControl(world_, key_, ControlKind::kVerdict, &verdict)) return false;
   if (verdict.tag < 0) {
     error_ = verdict.text;
   } else {
     tag_ = verdict.tag;
-    UseTags(tag_, Span(team_));
+    UseTags(world_, tag_, Span(team_));
   }
   return true;
 }
@@ -267,6 +301,52 @@ std::vector<int64_t> Handshake::Awaited() const {
     if (hellos_.count(process) == 0) awaited.push_back(process);
   }
   return awaited;
+}
+
+NeighbourCheck::NeighbourCheck(const World& world, const Team& team, uint64_t key,
+                               uint64_t signature, std::string description)
+    : world_(world),
+      team_(team),
+      key_(key),
+      signature_(signature),
+      description_(std::move(description)) {}
+
+int64_t NeighbourCheck::Neighbour(size_t steps) const {
+  const std::vector<int64_t>& all = team_.processes;
+  const auto me = std::find(all.begin(), all.end(), world_.process) - all.begin();
+  return all[(static_cast<size_t>(me) + steps) % all.size()];
+}
+
+bool NeighbourCheck::Advance() {
+  if (complete_ || !error_.empty()) return false;
+  const bool starts = !started_;
+  ControlMessage hello;
+  if (starts) {
+    started_ = true;
+    hello.key = key_;
+    hello.kind = ControlKind::kHello;
+    hello.signature = signature_;
+    SetText(&hello, description_);
+    SendControl(world_, Neighbour(1), hello);
+  }
+  PollControl(world_);
+  if (!TakeControl(world_, key_, ControlKind::kHello, &hello)) return starts;
+  if (hello.signature == signature_) {
+    complete_ = true;
+  } else {
+    error_ = Disagreement(world_.process, description_, hello.source, hello.text);
+  }
+  return true;
+}
+
+// Executions may overlap, if at all, with those that threads of the program have just started.
+int NeighbourCheck::first_tag() const {
+  const auto tags = static_cast<uint64_t>(world_.largest_tag - kFirstDataTag);
+  return kFirstDataTag + static_cast<int>(key_ % tags);
+}
+
+std::vector<int64_t> NeighbourCheck::Awaited() const {
+  return {Neighbour(team_.processes.size() - 1)};
 }
 
 }  // namespace pccl

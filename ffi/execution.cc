@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "ffi/cores.h"
-#include "ffi/world.h"
 #include "kernels/copy.h"
 
 namespace pccl {
@@ -51,6 +50,7 @@ size_t WorkBytes(const CallSite& site, const Geometry& geometry) {
 
 Execution::Execution(const Setup& setup)
     : schedule_(setup.site->schedule),
+      world_(setup.site->world.get()),
       team_(setup.site->team(setup.group)),
       layout_(MakeLayout(*setup.site, setup.geometry, setup.dtype, setup.group)),
       patience_(setup.site->patience),
@@ -71,15 +71,14 @@ Execution::Execution(const Setup& setup)
     rank.homes.assign(layout_.split ? ranks_.size() : rounds + 1, Home::kIn);
   }
   if (!team_.one_process()) {
-    remote_ = std::make_unique<Remote>(*JoinedWorld(), team_, layout_, schedule_, ranks_.data(),
-                                       setup.occasion, title_, setup.site->digest,
-                                       setup.site->channel(setup.group));
+    remote_ =
+        std::make_unique<Remote>(*world_, team_, layout_, schedule_, ranks_.data(), setup.occasion,
+                                 title_, setup.site->digest, setup.site->channel(setup.group));
   }
   if (IsVendor(schedule_)) {
     const RankBuffers& buffers = setup.buffers[static_cast<size_t>(mine_[0])];
     vendor_ = std::make_unique<VendorCollective>(
-        *JoinedWorld(),
-        VendorCollective::Setup{setup.site, &layout_, setup.dtype, setup.group, buffers});
+        *world_, VendorCollective::Setup{setup.site, &layout_, setup.dtype, setup.group, buffers});
   }
   for (const Phase& phase : schedule_.phases) {
     for (int64_t node = 0; phase.intra && node < schedule_.nodes; ++node) {
@@ -177,8 +176,7 @@ void Execution::CheckOnOthers(double waited) {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.3g s", waited);
     const std::string waits = std::string(" has waited ") + seconds + " " + WaitingFor();
-    const std::string text =
-        title_ + ": process " + std::to_string(JoinedWorld()->process) + waits + ".";
+    const std::string text = title_ + ": process " + std::to_string(world_->process) + waits + ".";
     if (!give_up) {
       remote_->Complain();
       std::fprintf(stderr, "pccl_jax: %s Still waiting (until PCCL_TIMEOUT_S).\n", text.c_str());

@@ -79,6 +79,7 @@ class Execution {
   std::optional<double> Pause(int* pauses);
 
   const Schedule& schedule_;
+  const World* const world_;  // null within one process
   const Team& team_;
   const Layout layout_;
   const Patience patience_;

@@ -80,7 +80,7 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
                                                  ffi::Span<const int64_t> places,
                                                  ffi::Span<const int64_t> processes, int64_t rows,
                                                  std::string_view label, std::string_view algorithm,
-                                                 int64_t site_id) {
+                                                 int64_t site_id, int64_t world) {
   auto state = std::make_unique<State>();
   const std::string error = Guarded([&] {
     CallSite& site = state->site;
@@ -93,6 +93,12 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.label = label;
     site.algorithm = algorithm;
     site.id = site_id;
+    site.world = FindWorld(world);
+    if (world != 0 && site.world == nullptr) {
+      return site.label +
+             ": the communicator that this was compiled for has been freed, or is one "
+             "of another process";
+    }
     site.patience = Patience::FromEnvironment();
     site.digest = HashOf({program.begin(), program.end()}, 0);
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
@@ -106,7 +112,7 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
 std::string CheckProcess(const CallSite& site, const CallSite::Seat& seat, int64_t logical_id) {
   const std::string device = site.label + ": device " + std::to_string(logical_id);
   if (seat.group < 0) return device + " is in none of its groups";
-  const World* world = JoinedWorld();
+  const World* world = site.world.get();
   const int64_t then = site.team(seat.group).process_of[static_cast<size_t>(seat.rank)];
   if (world == nullptr || then == world->process) return "";
   return device + " of the mesh was in process " + std::to_string(then) +
@@ -143,19 +149,30 @@ std::string Arrive(const CallSite& site, int64_t run_id, int64_t logical_id,
 }
 
 // The buffers of an asynchronous call live until its future is complete.
-ffi::Future Execute(State* state, ffi::RunId run_id, ffi::AnyBuffer x,
-                    ffi::BufferR0<ffi::DataType::U32> logical_id, ffi::Result<ffi::AnyBuffer> out) {
+ffi::Future Begin(const CallSite& site, int64_t run_id, int64_t logical_id, ffi::AnyBuffer x,
+                  ffi::Result<ffi::AnyBuffer> out) {
   ffi::Promise promise;
   ffi::Future future(promise);
   const Done done = [promise](const std::string& error) mutable {
     if (error.empty()) return promise.SetAvailable();
     promise.SetError(ffi::Error(ffi::ErrorCode::kDeadlineExceeded, error));
   };
-  const std::string error = Guarded([&] {
-    return Arrive(state->site, run_id.run_id, logical_id.typed_data()[0], x, *out, done);
-  });
+  const std::string error =
+      Guarded([&] { return Arrive(site, run_id, logical_id, x, *out, done); });
   if (!error.empty()) done(error);
   return future;
+}
+
+ffi::Future Execute(State* state, ffi::RunId run_id, ffi::AnyBuffer x,
+                    ffi::BufferR0<ffi::DataType::U32> logical_id, ffi::Result<ffi::AnyBuffer> out) {
+  return Begin(state->site, run_id.run_id, logical_id.typed_data()[0], x, out);
+}
+
+// In an ordered world a process is a rank. XLA runs calls that a token connects one by one.
+ffi::Future ExecuteOrdered(State* state, ffi::RunId run_id, ffi::AnyBuffer x, ffi::Token,
+                           ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::Token>) {
+  const CallSite& site = state->site;
+  return Begin(site, run_id.run_id, site.ordered() ? site.world->process : 0, x, out);
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
@@ -169,7 +186,8 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<int64_t>("rows")
                            .Attr<std::string_view>("label")
                            .Attr<std::string_view>("algorithm")
-                           .Attr<int64_t>("site"));
+                           .Attr<int64_t>("site")
+                           .Attr<int64_t>("world"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()
@@ -179,13 +197,22 @@ XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                            .Arg<ffi::BufferR0<ffi::DataType::U32>>()
                            .Ret<ffi::AnyBuffer>());
 
+XLA_FFI_DEFINE_HANDLER(kExecuteOrdered, ExecuteOrdered,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<State>>()
+                           .Ctx<ffi::RunId>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::Token>()
+                           .Ret<ffi::AnyBuffer>()
+                           .Ret<ffi::Token>());
+
 ffi::TypeInfo kStateInfo = ffi::MakeTypeInfo<State>();
 
 }  // namespace
 
 HandlerTable CpuHandlers() {
-  return {reinterpret_cast<void*>(kInstantiate), reinterpret_cast<void*>(kExecute), &State::id,
-          &kStateInfo};
+  return {reinterpret_cast<void*>(kInstantiate), reinterpret_cast<void*>(kExecute),
+          reinterpret_cast<void*>(kExecuteOrdered), &State::id, &kStateInfo};
 }
 
 int FfiApiMajor() { return XLA_FFI_API_MAJOR; }

@@ -1,5 +1,6 @@
-// The XLA FFI handlers. Register all stages of the target "pccl_collective" together, and the
-// type of its state before, once the platform's backend exists.
+// The XLA FFI handlers. Register both stages of a target together, and the type of their state
+// before, once the platform's backend exists. "pccl_collective" takes the data and the number of
+// the device; "pccl_ordered_collective" the data and a token, and gives a result and a token.
 #ifndef PCCL_FFI_HANDLERS_H_
 #define PCCL_FFI_HANDLERS_H_
 
@@ -9,6 +10,7 @@ namespace pccl {
 struct HandlerTable {
   void* instantiate;
   void* execute;
+  void* execute_ordered;
   void* state_type_id;
   void* state_type_info;
 };

@@ -42,11 +42,16 @@ void Tell(const World& world, const std::string& reason) {
 void NoteFailure() { failed.store(true, std::memory_order_relaxed); }
 
 void Leave(const std::string& reason) {
-  const World* world = JoinedWorld();
-  if (world == nullptr || getpid() != world->pid) return;  // alone, or a fork of the program
+  bool gone = false;
+  for (const WorldPtr& world : AllWorlds()) {
+    if (getpid() != world->pid) return;  // a fork of the program
+    gone |= SomebodyIsGone(*world);
+  }
   const bool well = reason.empty() && !failed.load(std::memory_order_relaxed);
-  if (well && !SomebodyIsGone(*world)) return;
-  if (!reason.empty()) Tell(*world, reason);
+  if (well && !gone) return;
+  for (const WorldPtr& world : AllWorlds()) {
+    if (!reason.empty()) Tell(*world, reason);
+  }
   const double grace_s = SecondsFrom("PCCL_EXIT_S", kGrace_s);
   StartThread("pccl-leaving", [grace_s] {
     std::this_thread::sleep_for(std::chrono::duration<double>(grace_s));

@@ -6,7 +6,7 @@
 
 namespace pccl {
 
-// Remembers that a collective with other processes has failed here.
+// Remembers that something to be done with other processes has failed here.
 void NoteFailure();
 
 // To be called when the program ends, before anything that waits for the other processes:

@@ -11,7 +11,6 @@
 #include "ffi/control.h"
 #include "ffi/pool.h"
 #include "ffi/threads.h"
-#include "ffi/world.h"
 #include "kernels/copy.h"
 
 namespace pccl {
@@ -69,6 +68,8 @@ std::string Meeting::Mismatch(const Arrival& arrival) const {
 
 // Called when the last rank of this process has come.
 void Meeting::Start(Lock& lock) {
+  const std::string revoked = site_.ordered() ? Revoked(*site_.world) : "";
+  if (!revoked.empty()) return End(lock, Title() + ": " + revoked);
   Geometry geometry;
   const std::string error =
       Geometry::Make(site_.collective, site_.ranks(), site_.rows, first_.in_bytes, first_.out_bytes,
@@ -118,6 +119,7 @@ void Meeting::Work(Lock& lock, int worker, const Execution::Leave& leave) {
 // The caller's own rank, the last to arrive, is told first and on this thread: it is not waiting
 // yet. The others go on with their programs, so each needs a thread.
 void Meeting::End(Lock& lock, const std::string& error) {
+  if (!error.empty() && site_.ordered()) Revoke(*site_.world, error);
   error_ = error;
   state_ = State::kOver;
   std::vector<Done> dones = std::move(dones_);
@@ -277,9 +279,8 @@ void RefuseMeeting(int64_t run_id, const CallSite& site, int64_t group, const st
   std::shared_ptr<Meeting> meeting;
   uint64_t occasion = 0;
   if (!TheMeetings().Refuse(run_id, site, group, error, &meeting, &occasion)) return;
-  const World* world = JoinedWorld();
-  if (world != nullptr) {
-    SendText(*world, site.team(group).processes, ControlKind::kAbort, occasion, error);
+  if (site.world != nullptr) {
+    SendText(*site.world, site.team(group).processes, ControlKind::kAbort, occasion, error);
   }
   if (meeting) RunInPool([meeting, error] { meeting->GiveUp(error); });
 }

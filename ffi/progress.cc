@@ -8,6 +8,7 @@
 
 #include "ffi/control.h"
 #include "ffi/threads.h"
+#include "ffi/world.h"
 
 namespace pccl {
 namespace {
@@ -27,13 +28,13 @@ std::mutex& Polling() {
   return *mutex;
 }
 
-void Serve(const World& world) {
+void Serve() {
   for (;;) {
     {
       std::lock_guard<std::mutex> lock(Polling());
       if (stopped.load(std::memory_order_acquire)) return;
       try {
-        PollControl(world);
+        for (const WorldPtr& world : AllWorlds()) PollControl(*world);
       } catch (const std::exception&) {
         // Whoever needs MPI next meets the same error and reports it.
       }
@@ -46,8 +47,9 @@ void Serve(const World& world) {
 
 }  // namespace
 
-void StartProgress(const World& world) {
-  StartThread("pccl-progress", [&world] { Serve(world); });
+void StartProgress() {
+  static std::once_flag once;
+  std::call_once(once, [] { StartThread("pccl-progress", Serve); });
 }
 
 void NoteMessages() { soon.store(kSoonTimes, std::memory_order_relaxed); }

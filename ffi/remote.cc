@@ -1,5 +1,6 @@
 #include "ffi/remote.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -26,9 +27,6 @@ std::vector<NodeMember> MembersOf(const Team& team, int64_t first, int64_t local
   return members;
 }
 
-// Whether other processes have been told what this one is waiting for.
-std::atomic<bool> complained{false};
-
 }  // namespace
 
 Remote::Remote(const World& world, const Team& team, const Layout& layout, const Schedule& schedule,
@@ -39,11 +37,16 @@ Remote::Remote(const World& world, const Team& team, const Layout& layout, const
       schedule_(schedule),
       occasion_(occasion),
       title_(title),
+      signature_(Mix(HashOf(title), digest)),
       channel_(channel) {
-  const uint64_t signature = Mix(HashOf(title), digest);
-  AddNodeParts(ranks, layout, title, signature);
-  if (channel_->first_tag < 0 || channel_->check_always) {
-    handshake_ = std::make_unique<Handshake>(world_, team_, occasion_, signature, title);
+  AddNodeParts(ranks, layout);
+  if (world_.ordered) {
+    // Where all of it goes through shared memory, the boards say what everybody is in.
+    if (!OnBoards()) {
+      agreement_ = std::make_unique<NeighbourCheck>(world_, team_, occasion_, signature_, title_);
+    }
+  } else if (channel_->first_tag < 0 || channel_->check_always) {
+    agreement_ = std::make_unique<Handshake>(world_, team_, occasion_, signature_, title_);
   } else if (NeedsMessages()) {
     transport_ = std::make_unique<MpiTransport>(world_, team_, channel_->first_tag);
   }
@@ -51,6 +54,7 @@ Remote::Remote(const World& world, const Team& team, const Layout& layout, const
 
 // What others believe this process to be waiting for is over once a collective has succeeded.
 Remote::~Remote() {
+  std::atomic<bool>& complained = world_.complained;
   if (given_up_ || !complained.load(std::memory_order_relaxed) || ProgressHasStopped()) return;
   complained.store(false);
   try {
@@ -60,8 +64,7 @@ Remote::~Remote() {
   }
 }
 
-void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title,
-                          uint64_t signature) {
+void Remote::AddNodeParts(RankState* ranks, const Layout& layout) {
   for (const Phase& phase : schedule_.phases) {
     for (int64_t node = 0; phase.intra && node < schedule_.nodes; ++node) {
       const int64_t first = node * schedule_.local;
@@ -80,8 +83,8 @@ void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::str
       setup.shared = &world_.shared;
       setup.key = Mix(Mix(occasion_, static_cast<uint64_t>(node)),
                       static_cast<uint64_t>(phase.first_round));
-      setup.signature = signature;
-      setup.description = title;
+      setup.signature = signature_;
+      setup.description = title_;
       auto part = std::make_unique<NodePart>();
       part->phase = &phase;
       part->node = node;
@@ -89,6 +92,11 @@ void Remote::AddNodeParts(RankState* ranks, const Layout& layout, const std::str
       node_parts_.push_back(std::move(part));
     }
   }
+}
+
+bool Remote::OnBoards() const {
+  const auto& phases = schedule_.phases;
+  return std::all_of(phases.begin(), phases.end(), [](const Phase& p) { return p.intra; });
 }
 
 // Whether any rank exchanges messages with a rank of another process, in any round.
@@ -121,23 +129,25 @@ void Remote::AdvanceNodePhase(const Phase& phase, int64_t node, bool* any) {
 }
 
 bool Remote::Ready(bool* any) {
-  if (!handshake_) return true;
-  std::unique_lock<std::mutex> lock(handshake_mutex_, std::try_to_lock);
+  if (!agreement_) return true;
+  std::unique_lock<std::mutex> lock(agreement_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
-  if (handshake_->complete()) return true;
-  *any |= handshake_->Advance();
-  if (!handshake_->complete()) return false;
-  if (channel_->first_tag < 0) {
-    channel_->first_tag = handshake_->first_tag();
-  } else {
-    ReleaseTags(handshake_->first_tag());
-  }
+  if (agreement_->complete()) return true;
+  *any |= agreement_->Advance();
+  if (!agreement_->complete()) return false;
+  if (!world_.ordered) KeepTags();
   if (NeedsMessages()) {
-    transport_ = std::make_unique<MpiTransport>(world_, team_, channel_->first_tag);
-  } else {
-    ReleaseTags(channel_->first_tag);  // it stands for the agreement only
+    const int first_tag = world_.ordered ? agreement_->first_tag() : channel_->first_tag;
+    transport_ = std::make_unique<MpiTransport>(world_, team_, first_tag);
   }
   return true;
+}
+
+// The first agreement of a call site gives it its tags, those of later ones are not needed.
+void Remote::KeepTags() {
+  const bool first = channel_->first_tag < 0;
+  if (first) channel_->first_tag = agreement_->first_tag();
+  if (!first || !NeedsMessages()) ReleaseTags(world_, agreement_->first_tag());
 }
 
 std::string Remote::Trouble() {
@@ -146,19 +156,30 @@ std::string Remote::Trouble() {
     if (!part->part->error().empty()) return part->part->error();
   }
   {
-    std::lock_guard<std::mutex> lock(handshake_mutex_);
-    if (handshake_ && !handshake_->error().empty()) return handshake_->error();
+    std::lock_guard<std::mutex> lock(agreement_mutex_);
+    if (agreement_ && !agreement_->error().empty()) return agreement_->error();
   }
   if (ProgressHasStopped()) return "MPI has been finalised while a collective was running";
-  if (transport_ || handshake_) PollControl(world_);
-  const std::string aborted = Aborted();
-  return aborted.empty() ? Absence() : aborted;
+  if (transport_ || agreement_) PollControl(world_);
+  for (const std::string& text : {Aborted(), Strayed(), Revoked(world_)}) {
+    if (!text.empty()) return text;
+  }
+  return Absence();
+}
+
+// Of an execution that sends no messages, an ordered world's: whether the process before this one
+// is in another that does.
+std::string Remote::Strayed() {
+  ControlMessage hello;
+  if (!world_.ordered || agreement_) return "";
+  if (!TakeControl(world_, occasion_, ControlKind::kHello, &hello)) return "";
+  return Disagreement(world_.process, title_, hello.source, hello.text);
 }
 
 std::string Remote::Aborted() {
   std::lock_guard<std::mutex> lock(abort_mutex_);
   ControlMessage message;
-  if (abort_.empty() && TakeControl(occasion_, ControlKind::kAbort, &message)) {
+  if (abort_.empty() && TakeControl(world_, occasion_, ControlKind::kAbort, &message)) {
     abort_ = message.text;
   }
   return abort_;
@@ -196,10 +217,10 @@ void Remote::Abandon(const std::string& error) {
   for (const auto& part : node_parts_) part->part->Abandon(error);
   if (transport_) transport_->Cancel();
   // Messages of this execution may still come: the next must not take them for its own.
-  channel_->first_tag = -1;
+  if (!world_.ordered) channel_->first_tag = -1;
   if (!ProgressHasStopped()) {
     SendText(world_, team_.processes, ControlKind::kAbort, occasion_, error);
-    if (complained.load()) {
+    if (world_.complained.load()) {
       const std::string news = title_ + ", where it has given up";
       SendText(world_, team_.processes, ControlKind::kWaiting, 0, news);
     }
@@ -213,7 +234,7 @@ void Remote::Complain() {
     text += (text.empty() ? ", where it waits for process " : ", ") + std::to_string(process);
     if (!trouble.empty()) text += " (which " + trouble + ")";
   }
-  complained.store(true);
+  world_.complained.store(true);
   SendText(world_, team_.processes, ControlKind::kWaiting, 0, title_ + text);
 }
 
@@ -223,9 +244,9 @@ std::set<int64_t> Remote::Awaited() {
     awaited.insert(processes.begin(), processes.end());
   };
   {
-    std::lock_guard<std::mutex> lock(handshake_mutex_);
-    if (handshake_ && !handshake_->complete()) {
-      add(handshake_->Awaited());
+    std::lock_guard<std::mutex> lock(agreement_mutex_);
+    if (agreement_ && !agreement_->complete()) {
+      add(agreement_->Awaited());
       return awaited;
     }
   }

@@ -63,21 +63,24 @@ class Remote {
 
   using Clock = std::chrono::steady_clock;
 
-  void AddNodeParts(RankState* ranks, const Layout& layout, const std::string& title,
-                    uint64_t signature);
+  void AddNodeParts(RankState* ranks, const Layout& layout);
   bool NeedsMessages() const;
   std::set<int64_t> Awaited();
   std::string Absence();
   std::string Aborted();
+  std::string Strayed();
+  void KeepTags();
+  bool OnBoards() const;
 
   const World& world_;
   const Team& team_;
   const Schedule& schedule_;
   const uint64_t occasion_;
   const std::string title_;
+  const uint64_t signature_;
   std::vector<std::unique_ptr<NodePart>> node_parts_;
-  std::mutex handshake_mutex_;
-  std::unique_ptr<Handshake> handshake_;  // null where the channel is open
+  std::mutex agreement_mutex_;
+  std::unique_ptr<Agreement> agreement_;  // null where none is needed
   Channel* const channel_;
   std::unique_ptr<MpiTransport> transport_;
   std::mutex absence_mutex_;  // guards the two below

@@ -17,6 +17,7 @@ from pccl_jax.api import (
     pmin,
     psum,
     psum_scatter,
+    pvary,
     reduce_scatter,
 )
 from pccl_jax.dispatch import Choice, choices
@@ -48,6 +49,7 @@ __all__ = [
     "pmin",
     "psum",
     "psum_scatter",
+    "pvary",
     "reduce_scatter",
     "topology",
     "uninstall",

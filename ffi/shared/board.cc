@@ -79,9 +79,13 @@ uint32_t Word(size_t set, Hold hold) {
   return static_cast<uint32_t>(set) << 2 | static_cast<uint32_t>(hold);
 }
 
-// The boards and sets of this process's own segment that are in use.
+}  // namespace
+
+// The boards and sets of a segment of this process's own that are in use.
 class Ledger {
  public:
+  Ledger() { owners_.fill(kBoards); }
+
   // The index of a free board for `key`, or kBoards. It counts as in use from here on.
   size_t TakeBoard(SegmentHeader* header, uint64_t key, int32_t readers) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -125,9 +129,6 @@ class Ledger {
   }
 
  private:
-  Ledger() { owners_.fill(kBoards); }
-  friend Ledger& TheLedger();
-
   static bool TakeAway(Board* board, size_t set) {
     uint32_t staged = Word(set, Hold::kStaged);
     return board->hold.compare_exchange_strong(staged, Word(0, Hold::kNone),
@@ -155,13 +156,6 @@ class Ledger {
   std::array<size_t, kMostSets> owners_;  // by set: the board that has it, or kBoards
 };
 
-Ledger& TheLedger() {
-  static Ledger* ledger = new Ledger;  // never destroyed: threads may outlive us
-  return *ledger;
-}
-
-}  // namespace
-
 size_t SegmentBytes(size_t data_bytes) {
   return HeaderBytes() + Sets(data_bytes) * kSlots * SlotBytes(data_bytes);
 }
@@ -170,9 +164,9 @@ void FormatSegment(char* segment, size_t data_bytes) {
   auto* header = new (segment) SegmentHeader();
   header->pid = getpid();
   header->start_time = StatusOf(header->pid).start_time;
-  static uint64_t secret;
-  std::random_device random;
-  secret = static_cast<uint64_t>(random()) << 32 | random();
+  static std::random_device random;
+  static const uint64_t secret = static_cast<uint64_t>(random()) << 32 | random();
+  header->ledger = new Ledger;
   header->secret = secret;
   header->secret_address = reinterpret_cast<uint64_t>(&secret);
   header->sets = Sets(data_bytes);
@@ -201,7 +195,7 @@ std::string BoardRef::Text() const { return Read((*this)->description); }
 BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
                       const std::string& description, int32_t readers) {
   SegmentHeader* header = Header(own_segment);
-  const size_t index = TheLedger().TakeBoard(header, key, readers);
+  const size_t index = header->ledger->TakeBoard(header, key, readers);
   if (index == kBoards) return {};
   Board& board = header->boards[index];
   board.signature = signature;
@@ -216,11 +210,13 @@ BoardRef PublishBoard(char* own_segment, uint64_t key, uint64_t signature,
 }
 
 bool TakeSet(const BoardRef& own, bool entitled) {
-  return TheLedger().TakeSet(own.header(), own.index(), entitled ? Hold::kHeld : Hold::kFilling,
-                             entitled);
+  const Hold hold = entitled ? Hold::kHeld : Hold::kFilling;
+  return own.header()->ledger->TakeSet(own.header(), own.index(), hold, entitled);
 }
 
-void DropStaged(const BoardRef& own) { TheLedger().DropStaged(own.header(), own.index()); }
+void DropStaged(const BoardRef& own) {
+  own.header()->ledger->DropStaged(own.header(), own.index());
+}
 
 void SayStaged(const BoardRef& own) {
   const uint32_t set = own->hold.load(std::memory_order_relaxed) >> 2;
@@ -293,5 +289,7 @@ bool Visible(char* segment) {
   const SegmentHeader* header = Header(segment);
   return header->start_time != 0 && StatusOf(header->pid).start_time == header->start_time;
 }
+
+void ForgetSegment(char* own_segment) { delete Header(own_segment)->ledger; }
 
 }  // namespace pccl

@@ -47,11 +47,14 @@ struct alignas(64) Board {
 
 enum : int32_t { kOpen = 0, kDone = 1, kFailed = 2 };
 
+class Ledger;
+
 // What a segment holds: this, then `sets` x kSlots slots of `slot_bytes`.
 struct SegmentHeader {
   int64_t pid;
   uint64_t start_time;  // of the process, as the kernel counts: with `pid` it names it for good
   uint64_t secret, secret_address;  // at this address of the process stands the secret, too
+  Ledger* ledger;                   // an address of the owner's, for the owner
   std::atomic<bool> reads_peers;    // whether it can read the memory of all the host's processes
   size_t sets;
   size_t slot_bytes;
@@ -132,6 +135,8 @@ struct Health {
 Health HealthOf(char* segment, bool watched);
 // Whether this process sees the owner of the segment in /proc: not from another PID namespace.
 bool Visible(char* segment);
+// To be called before the owner unmaps its own segment.
+void ForgetSegment(char* own_segment);
 
 }  // namespace pccl
 

@@ -11,6 +11,7 @@ from pccl_jax.api.collectives import (
     psum_scatter,
     reduce_scatter,
 )
+from pccl_jax.api.over_communicator import pvary
 
 __all__ = [
     "algorithms",
@@ -21,5 +22,6 @@ __all__ = [
     "pmin",
     "psum",
     "psum_scatter",
+    "pvary",
     "reduce_scatter",
 ]

@@ -19,6 +19,19 @@ Groups = Sequence[Sequence[int]] | None
 OPERATORS = {op.name.lower(): op for op in Op} | {"and": Op.MIN, "or": Op.MAX}
 
 
+def takes_comm(axis_name: AxisName, comm: Any, groups: Groups) -> bool:
+    """Whether the call is over a communicator; raises TypeError for both or neither."""
+    if comm is None and axis_name is None:
+        raise TypeError("pass axis_name, a mesh axis, or comm, a communicator of mpi4py.")
+    if comm is None:
+        return False
+    if axis_name is not None:
+        raise TypeError(f"pass axis_name or comm, not both; got {axis_name!r} and {comm!r}.")
+    if groups is not None:
+        raise ValueError("axis_index_groups is for mesh axes; make a communicator by comm.Split().")
+    return True
+
+
 def as_axes(axis_name: AxisName) -> tuple[Any, ...]:
     """The axes as a tuple; raises NameError for one that is not bound."""
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)

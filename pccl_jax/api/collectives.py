@@ -20,6 +20,7 @@ from pccl_jax._jax_compat import (
     insert_varying,
     reduction_state,
 )
+from pccl_jax.api import over_communicator
 from pccl_jax.api.arguments import (
     AxisName,
     Groups,
@@ -32,6 +33,7 @@ from pccl_jax.api.arguments import (
     group_size,
     has_positions,
     is_for_lax,
+    takes_comm,
 )
 from pccl_jax.dispatch import VENDOR_ALGORITHMS, check_algorithm
 from pccl_jax.primitives import all_gather_p, all_reduce_p, reduce_scatter_p
@@ -41,7 +43,12 @@ _LAX_ALL_REDUCE: dict[Op, Any] = {Op.SUM: lax.psum, Op.MAX: lax.pmax, Op.MIN: la
 
 
 def psum(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+    x: Any,
+    axis_name: AxisName = None,
+    *,
+    comm: Any = None,
+    axis_index_groups: Groups = None,
+    algorithm: str | None = None,
 ) -> Any:
     """All-reduce sum over ``axis_name``: ``[...] -> [...]``, equal on every rank of the group.
 
@@ -52,11 +59,14 @@ def psum(
     Args:
         x: array, or pytree of arrays; any numeric dtype.
         axis_name: a mesh axis, or a tuple of axes.
+        comm: in place of ``axis_name``, an mpi4py communicator whose processes each run a program
+            of their own, on one device; see :mod:`pccl_jax.api.over_communicator`.
         axis_index_groups: partition of the axis indices; the sum is over each part.
         algorithm: a name in :func:`pccl_jax.algorithms`; None lets the dispatcher choose.
 
     Raises:
         NameError: for an axis that is not bound by an enclosing shard_map or vmap.
+        TypeError: for ``comm`` beside ``axis_name``, neither, or a ``comm`` of another type.
         ValueError: where ``axis_index_groups`` is no partition, or for an unknown algorithm.
 
     Example:
@@ -69,14 +79,26 @@ def psum(
         True
     """
     return all_reduce(
-        x, axis_name, op="sum", axis_index_groups=axis_index_groups, algorithm=algorithm
+        x,
+        axis_name,
+        op="sum",
+        comm=comm,
+        axis_index_groups=axis_index_groups,
+        algorithm=algorithm,
     )
 
 
 def pmean(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+    x: Any,
+    axis_name: AxisName = None,
+    *,
+    comm: Any = None,
+    axis_index_groups: Groups = None,
+    algorithm: str | None = None,
 ) -> Any:
     """All-reduce mean: the sum of :func:`psum` divided by the group's size, as lax computes it."""
+    if takes_comm(axis_name, comm, axis_index_groups):
+        return over_communicator.all_reduce(x, comm, "mean", algorithm)
     if has_positions(as_axes(axis_name)):
         return lax.pmean(x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
@@ -85,27 +107,48 @@ def pmean(
 
 
 def pmax(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+    x: Any,
+    axis_name: AxisName = None,
+    *,
+    comm: Any = None,
+    axis_index_groups: Groups = None,
+    algorithm: str | None = None,
 ) -> Any:
     """All-reduce maximum over ``axis_name``; arguments as :func:`psum`. NaN wins."""
     return all_reduce(
-        x, axis_name, op="max", axis_index_groups=axis_index_groups, algorithm=algorithm
+        x,
+        axis_name,
+        op="max",
+        comm=comm,
+        axis_index_groups=axis_index_groups,
+        algorithm=algorithm,
     )
 
 
 def pmin(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, algorithm: str | None = None
+    x: Any,
+    axis_name: AxisName = None,
+    *,
+    comm: Any = None,
+    axis_index_groups: Groups = None,
+    algorithm: str | None = None,
 ) -> Any:
     """All-reduce minimum over ``axis_name``; arguments as :func:`psum`. NaN wins."""
     return all_reduce(
-        x, axis_name, op="min", axis_index_groups=axis_index_groups, algorithm=algorithm
+        x,
+        axis_name,
+        op="min",
+        comm=comm,
+        axis_index_groups=axis_index_groups,
+        algorithm=algorithm,
     )
 
 
 def all_reduce(
     x: Any,
-    axis_name: AxisName,
+    axis_name: AxisName = None,
     *,
+    comm: Any = None,
     op: str = "sum",
     axis_index_groups: Groups = None,
     algorithm: str | None = None,
@@ -118,6 +161,7 @@ def all_reduce(
     Args:
         x: array, or pytree of arrays.
         axis_name: a mesh axis, or a tuple of axes.
+        comm: in place of ``axis_name``, as for :func:`psum`.
         op: ``sum``, ``prod``, ``max``, ``min`` or ``mean``; ``and`` or ``or`` for booleans.
         axis_index_groups: partition of the axis indices.
         algorithm: as for :func:`psum`.
@@ -126,6 +170,8 @@ def all_reduce(
         TypeError: for an operator that does not go with the dtype.
         ValueError, NameError: as for :func:`psum`.
     """
+    if takes_comm(axis_name, comm, axis_index_groups):
+        return over_communicator.all_reduce(x, comm, op, algorithm)
     if op == "mean":
         return pmean(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
     kind = as_operator(op)
@@ -158,8 +204,9 @@ def all_reduce(
 
 def all_gather(
     x: Any,
-    axis_name: AxisName,
+    axis_name: AxisName = None,
     *,
+    comm: Any = None,
     axis_index_groups: Groups = None,
     axis: int = 0,
     tiled: bool = False,
@@ -174,6 +221,7 @@ def all_gather(
     Args:
         x: array, or pytree of arrays; any dtype.
         axis_name: a mesh axis, or a tuple of axes.
+        comm: in place of ``axis_name``, as for :func:`psum`.
         axis_index_groups: partition of the axis indices into parts of equal size.
         axis: where chunks are put together.
         tiled: concatenate along an existing dimension instead of stacking along a new one.
@@ -193,6 +241,10 @@ def all_gather(
         >>> jax.jit(f)(jnp.arange(2 * n)).shape == (2 * n * n,)
         True
     """
+    if takes_comm(axis_name, comm, axis_index_groups):
+        if to != "varying":
+            raise ValueError(f"to={to!r} is a type over mesh axes; comm= has none.")
+        return over_communicator.all_gather(x, comm, axis, tiled, algorithm)
     check_algorithm(algorithm, Collective.ALL_GATHER)
     axes = as_axes(axis_name)
     if not axes:
@@ -223,8 +275,9 @@ def all_gather(
 
 def psum_scatter(
     x: Any,
-    axis_name: AxisName,
+    axis_name: AxisName = None,
     *,
+    comm: Any = None,
     scatter_dimension: int = 0,
     axis_index_groups: Groups = None,
     tiled: bool = False,
@@ -235,6 +288,7 @@ def psum_scatter(
         x,
         axis_name,
         op="sum",
+        comm=comm,
         scatter_dimension=scatter_dimension,
         axis_index_groups=axis_index_groups,
         tiled=tiled,
@@ -244,8 +298,9 @@ def psum_scatter(
 
 def reduce_scatter(
     x: Any,
-    axis_name: AxisName,
+    axis_name: AxisName = None,
     *,
+    comm: Any = None,
     op: str = "sum",
     scatter_dimension: int = 0,
     axis_index_groups: Groups = None,
@@ -260,6 +315,7 @@ def reduce_scatter(
     Args:
         x: array, or pytree of arrays.
         axis_name: a mesh axis, or a tuple of axes.
+        comm: in place of ``axis_name``, as for :func:`psum`.
         op: as for :func:`all_reduce`.
         scatter_dimension: the dimension that is cut into chunks.
         axis_index_groups: partition of the axis indices into parts of equal size.
@@ -272,6 +328,8 @@ def reduce_scatter(
             algorithm.
         NameError: for an axis that is not bound.
     """
+    if takes_comm(axis_name, comm, axis_index_groups):
+        return over_communicator.reduce_scatter(x, comm, op, scatter_dimension, tiled, algorithm)
     if op == "mean":
         total = psum_scatter(
             x,

@@ -20,12 +20,12 @@ def own(request: Request) -> list[str]:
 def candidates(request: Request) -> frozenset[str]:
     """All that may be chosen for ``request``: ours, XLA's and the MPI library's.
 
-    XLA's only where it keeps our promises: no reduction in less than float32, and none that XLA
-    does not have as one collective.
+    XLA's only where it connects the ranks and keeps our promises: no reduction in less than
+    float32, and none that XLA does not have as one collective.
     """
     names = set(own(request))
     exact = request.op is Op.SUM and request.dtype not in _SHORT_FLOATS
-    if request.collective is Collective.ALL_GATHER or exact:
+    if not request.communicator and (request.collective is Collective.ALL_GATHER or exact):
         names.add("xla")
     if mpi_obstacle(request) is None:
         names.add("mpi")

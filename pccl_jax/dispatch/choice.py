@@ -29,6 +29,8 @@ class Request:
             the number of ranks and only flat algorithms apply.
         mpi: name of the MPI library that connects the processes; None where none does.
         ranks_per_process: the most ranks of a group that share a process.
+        communicator: whether ``axis`` is an MPI communicator, whose processes have programs of
+            their own: XLA connects none of them.
     """
 
     collective: Collective
@@ -42,6 +44,12 @@ class Request:
     even: bool = True
     mpi: str | None = None
     ranks_per_process: int = 1
+    communicator: bool = False
+
+    @property
+    def over(self) -> str:
+        """What the collective goes over, for people."""
+        return self.axis if self.communicator else f"axis {self.axis}"
 
     @property
     def ranks(self) -> int:

@@ -65,17 +65,24 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     check_algorithm(preferred)
     if request.ranks == 1:
         return Choice(request, "xla", "a group of one has nothing to move")
-    if wished == "mpi" and (obstacle := mpi_obstacle(request)):
-        what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
-        raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
+    if wished is not None and (obstacle := _obstacle(request, wished)):
+        what = f"{request.collective.label} of {request.dtype} over {request.over}"
+        raise ConfigurationError(f"algorithm {wished!r} cannot serve this {what}: {obstacle}.")
     if wished is not None:
         return _named(request, wished, "asked for by the call")
-    if preferred == "mpi" and (obstacle := mpi_obstacle(request)):
+    if preferred is not None and (obstacle := _obstacle(request, preferred)):
         choice = _decide(request)
-        return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
+        return replace(choice, reason=f"{choice.reason}; {preferred} was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
     return _decide(request)
+
+
+def _obstacle(request: Request, name: str) -> str | None:
+    """Why an implementation of others cannot serve ``request``; None where it can, or for ours."""
+    if name == "xla" and request.communicator:
+        return "XLA does not connect the processes of a communicator: take another algorithm"
+    return mpi_obstacle(request) if name == "mpi" else None
 
 
 def _serves(name: str, collective: Collective) -> bool:

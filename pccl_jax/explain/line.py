@@ -72,7 +72,7 @@ def explain_found(program: str, found: Found) -> Line:
         return _not_ours(program, found, "over dimensions of the array, which lax alone has")
     call = entry.call(**params)
     choice = _choice(entry, call, found)
-    known = manual_mesh(found.axis_context) is not None
+    known = call.communicator is not None or manual_mesh(found.axis_context) is not None
     return Line(
         program=program,
         collective=choice.collective,

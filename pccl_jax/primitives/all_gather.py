@@ -8,7 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from pccl_jax._jax_compat import Primitive, batching, lax_collectives, lax_type_rule, mlir
+from pccl_jax._jax_compat import (
+    Primitive,
+    apply_eagerly,
+    batching,
+    lax_collectives,
+    lax_type_rule,
+    mlir,
+)
 from pccl_jax.primitives.common import (
     LoweringRule,
     define_linear,
@@ -17,6 +24,12 @@ from pccl_jax.primitives.common import (
     lower_python,
 )
 from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
+from pccl_jax.primitives.over_communicator import (
+    communicator_of,
+    gathered,
+    lower_alone,
+    ordered_type,
+)
 from pccl_jax.types import Collective, Op
 
 #: Parameters: those of lax's all_gather, and ``algorithm``.
@@ -24,6 +37,9 @@ all_gather_p = Primitive("pccl_all_gather")
 
 
 def _type(x: Any, *, algorithm: str | None, **params: Any) -> tuple[Any, Any]:
+    if communicator := communicator_of(params["axis_name"]):
+        dimension, tiled = params["all_gather_dimension"], params["tiled"]
+        return ordered_type(x, gathered(x.shape, dimension, communicator.size, tiled), communicator)
     return lax_type_rule("all_gather", x, **params)
 
 
@@ -93,6 +109,8 @@ def _lax(x: Any, *, algorithm: str | None, **params: Any) -> Any:
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
+    if communicator := communicator_of(params["axis_name"]):
+        return lower_alone(ctx, x, communicator)
     return lower_as_lax(partial(_lax, **params), ctx, x)
 
 
@@ -126,6 +144,7 @@ def lower_all_gather(
     return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
+all_gather_p.def_impl(apply_eagerly(all_gather_p))
 all_gather_p.def_effectful_abstract_eval(_type)
 define_linear(all_gather_p, _transpose, {})
 batching.fancy_primitive_batchers[all_gather_p] = _batch

@@ -11,6 +11,8 @@ from jax import lax
 
 from pccl_jax._jax_compat import (
     Primitive,
+    ad,
+    apply_eagerly,
     batching,
     check_vma,
     lax_collectives,
@@ -27,11 +29,17 @@ from pccl_jax.primitives.common import (
     reduce_equal,
 )
 from pccl_jax.primitives.lowering import Call, emit, make_plan
+from pccl_jax.primitives.over_communicator import communicator_of, lower_alone, ordered_type
 from pccl_jax.types import Collective, Op
 
 #: Parameters: ``axes`` (names), ``axis_index_groups``, ``op``, ``invariant`` (whether the
 #: result's type says that it is equal on all devices of ``axes``), ``algorithm``.
 all_reduce_p = Primitive("pccl_all_reduce")
+
+#: The transpose of a sum over a communicator, ``axes``: as of one over mesh axes whose result is
+#: typed as equal on all of them. What it gives is used in another way on each process, so its own
+#: transpose is the sum.
+vary_p = Primitive("pccl_vary")
 
 _LAX_NAME = {Op.SUM: "psum", Op.PROD: "pprod", Op.MAX: "pmax", Op.MIN: "pmin"}
 
@@ -39,6 +47,8 @@ _LAX_NAME = {Op.SUM: "psum", Op.PROD: "pprod", Op.MAX: "pmax", Op.MIN: "pmin"}
 def _type(
     x: Any, *, axes: Any, axis_index_groups: Any, op: Op, invariant: bool, algorithm: str | None
 ) -> tuple[Any, Any]:
+    if communicator := communicator_of(axes):
+        return ordered_type(x, x.shape, communicator)
     if check_vma() and axis_index_groups is not None:
         return ungrouped_type(x, axes)
     if op is Op.SUM and invariant:
@@ -48,6 +58,8 @@ def _type(
 
 
 def _transpose(ct: Any, x: Any, *, axes: Any, invariant: bool, **params: Any) -> tuple[Any]:
+    if communicator_of(axes):
+        return (vary_p.bind(ct, axes=axes),)
     if invariant:
         return (pvary(ct, axes),)
     return (all_reduce_p.bind(ct, axes=axes, invariant=False, **params),)
@@ -96,6 +108,8 @@ def _product(x: Any, axes: Any, groups: Any) -> Any:
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
+    if communicator := communicator_of(params["axes"]):
+        return lower_alone(ctx, x, communicator)
     return lower_as_lax(partial(_lax, **params), ctx, x)
 
 
@@ -113,8 +127,24 @@ def lower_all_reduce(
     return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
+all_reduce_p.def_impl(apply_eagerly(all_reduce_p))
 all_reduce_p.def_effectful_abstract_eval(_type)
 define_linear(all_reduce_p, _transpose, _LAX_NAME)
 batching.fancy_primitive_batchers[all_reduce_p] = _batch
 mlir.register_lowering(all_reduce_p, _lower_as_lax, cacheable=False)
 mlir.register_lowering(all_reduce_p, lower_all_reduce, platform="cpu", cacheable=False)
+
+
+def _transpose_vary(ct: Any, x: Any, *, axes: Any) -> tuple[Any]:
+    params = {"axis_index_groups": None, "op": Op.SUM, "invariant": True, "algorithm": None}
+    return (all_reduce_p.bind(ct, axes=axes, **params),)
+
+
+vary_p.def_impl(lambda x, *, axes: x)
+vary_p.def_abstract_eval(lambda x, *, axes: x)
+ad.deflinear2(vary_p, _transpose_vary)
+batching.primitive_batchers[vary_p] = lambda values, dims, *, axes: (
+    vary_p.bind(*values, axes=axes),
+    *dims,
+)
+mlir.register_lowering(vary_p, lambda ctx, x, *, axes: [x])

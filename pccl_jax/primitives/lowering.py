@@ -18,6 +18,7 @@ import numpy as np
 
 from pccl_jax import schedule
 from pccl_jax._jax_compat import (
+    CallOrder,
     ShapedArray,
     avals,
     axis_context,
@@ -25,11 +26,22 @@ from pccl_jax._jax_compat import (
     mesh_axis_groups,
     mlir,
     new_call_number,
+    ordered_ffi_call,
     partition_id,
+    program_devices,
 )
 from pccl_jax.dispatch import Choice, Request, record, select
-from pccl_jax.runtime import joined_world, place_devices, preferred_algorithm, register_handlers
-from pccl_jax.runtime.native import TARGET
+from pccl_jax.primitives.over_communicator import communicator_of
+from pccl_jax.runtime import (
+    Communicator,
+    Places,
+    World,
+    joined_world,
+    place_devices,
+    preferred_algorithm,
+    register_handlers,
+)
+from pccl_jax.runtime.native import ORDERED_TARGET, TARGET
 from pccl_jax.topology import GroupLayout, arrange
 from pccl_jax.types import Collective, Op, reduces
 
@@ -46,7 +58,7 @@ class Call:
     Attributes:
         collective: what is to be done.
         op: with which operator; SUM for an all-gather.
-        axes: names of the mesh axes.
+        axes: names of the mesh axes, or the one communicator.
         groups: ``axis_index_groups``.
         algorithm: ``algorithm=`` of the call.
         dimension: along which chunks are concatenated in the larger array; 0 if none.
@@ -60,9 +72,25 @@ class Call:
     dimension: int = 0
 
     @property
+    def communicator(self) -> Communicator | None:
+        """The communicator that the collective goes over, or None."""
+        return communicator_of(self.axes)
+
+    @property
     def axis_label(self) -> str:
         """The axes as the user writes them."""
         return repr(self.axes[0] if len(self.axes) == 1 else self.axes)
+
+    @property
+    def world(self) -> World | None:
+        """The processes that it may concern, where there are several."""
+        return joined_world() if self.communicator is None else self.communicator.world
+
+    def places(self, axis_context: Any) -> Places:
+        """Of the devices that it goes over, and of the others in the mesh."""
+        if self.communicator is None:
+            return place_devices(manual_mesh(axis_context))
+        return Places(self.communicator.node_of, tuple(range(self.communicator.size)))
 
 
 @dataclass(frozen=True)
@@ -107,18 +135,24 @@ def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int)
     row_bytes = math.prod(shape[call.dimension :]) * aval.dtype.itemsize // parts
     if row_bytes < SHORTEST_ROW_BYTES:
         return True
-    return joined_world() is not None and choose(_site(ctx), call)[0].algorithm == "mpi"
+    return call.world is not None and choose(_site(ctx), call)[0].algorithm == "mpi"
 
 
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
     """Chooses for ``call``; None where it is left to lax. The choice is recorded either way."""
     site = _site(ctx)
+    if call.communicator is not None and (devices := program_devices(site.axis_context)) > 1:
+        raise ValueError(
+            "comm= connects processes that have one device each, and this program is for "
+            f"{devices} devices: jit it for one of them, or pass the axis_name of a mesh over all "
+            "processes."
+        )
     choice, layout = choose(site, call)
     record(choice)
     if choice.algorithm == "xla" or layout is None:
         return None
     built = schedule.build(choice.algorithm, call.collective, layout.nodes, layout.local)
-    processes = np.array(_processes(site, layout), np.int64).reshape(-1)
+    processes = np.array(_processes(site, call, layout), np.int64).reshape(-1)
     return Plan(choice, layout, built, processes)
 
 
@@ -131,34 +165,32 @@ def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
     layout, obstacle = _layout(site, call)
     request = _request(call, site, layout)
     if layout is not None:
-        request = _with_processes(request, _processes(site, layout))
+        request = _with_processes(request, call, _processes(site, call, layout))
     choice = select(request, call.algorithm, preferred_algorithm())
     if obstacle:
         choice = Choice(request, "xla", obstacle)
     return choice, layout
 
 
-def _processes(site: Site, layout: GroupLayout) -> list[list[int]]:
+def _processes(site: Site, call: Call, layout: GroupLayout) -> list[list[int]]:
     """The processes of each group's ranks, in schedule order."""
-    process_of = place_devices(manual_mesh(site.axis_context)).process_of
+    process_of = call.places(site.axis_context).process_of
     return [[process_of[device] for device in group] for group in layout.members]
 
 
-def _with_processes(request: Request, groups: list[list[int]]) -> Request:
-    world = joined_world()
+def _with_processes(request: Request, call: Call, groups: list[list[int]]) -> Request:
+    world = call.world
     most = max(count for group in groups for count in Counter(group).values())
     return replace(request, mpi=None if world is None else world.mpi, ranks_per_process=most)
 
 
 def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
     """The groups by node, and what keeps us from serving the call, if anything does."""
-    aval, mesh = site.operand, manual_mesh(site.axis_context)
-    if mesh is None:
+    aval = site.operand
+    groups = _groups(site, call)
+    if groups is None:
         return None, "not in a shard_map that is manual over all axes of its mesh"
-    groups = mesh_axis_groups(site.axis_context, call.axes)
-    if call.groups is not None:
-        groups = [[group[i] for i in part] for group in groups for part in call.groups]
-    places = place_devices(mesh)
+    places = call.places(site.axis_context)
     layout = arrange(groups, places.node_of)
     if layout is None:
         return None, "axis_index_groups of different sizes"
@@ -175,6 +207,18 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
     return layout, None
 
 
+def _groups(site: Site, call: Call) -> list[list[int]] | None:
+    """The logical device ids, or ranks of the communicator, that take part together."""
+    if call.communicator is not None:
+        return [list(range(call.communicator.size))]
+    if manual_mesh(site.axis_context) is None:
+        return None
+    groups = mesh_axis_groups(site.axis_context, call.axes)
+    if call.groups is None:
+        return groups
+    return [[group[i] for i in part] for group in groups for part in call.groups]
+
+
 def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
     aval = site.operand
     elements = max(math.prod(aval.shape), math.prod(site.result.shape))
@@ -188,11 +232,16 @@ def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
         nodes=layout.nodes if layout else 1,
         local=layout.local if layout else 1,
         even=layout.even if layout else True,
+        communicator=call.communicator is not None,
     )
 
 
 def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
-    """Emits the FFI call. Its rank operand is the partition id: right under any mesh."""
+    """Emits the FFI call.
+
+    Over mesh axes its rank operand is the partition id: right under any mesh. Over a communicator
+    the process is the rank, and the call keeps its place among those on the communicator.
+    """
     register_handlers()
     aval, _ = avals(ctx)
     attributes = {
@@ -206,7 +255,11 @@ def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
         "label": _label(call, plan.choice),
         "algorithm": plan.choice.algorithm,
         "site": _site_id(ctx),
+        "world": np.int64(0 if call.world is None else call.world.number),
     }
+    if call.communicator is not None:
+        order = CallOrder(call.communicator)
+        return ordered_ffi_call(ctx, ORDERED_TARGET, order, x, **attributes)
     rank_aval = ShapedArray((), np.dtype(np.uint32))
     call_ctx = ctx.replace(avals_in=[aval, rank_aval])
     return jax.ffi.ffi_lowering(TARGET)(call_ctx, x, partition_id(), **attributes)
@@ -216,7 +269,7 @@ def _label(call: Call, choice: Choice) -> str:
     """The call in words; processes whose calls read differently do not belong together."""
     op = "" if call.collective is Collective.ALL_GATHER else f" ({call.op.name.lower()})"
     operand = f"{choice.dtype}[{','.join(map(str, choice.shape))}]"
-    return f"{call.collective.label}{op} of {operand} over axis {call.axis_label}"
+    return f"{call.collective.label}{op} of {operand} over {choice.request.over}"
 
 
 def _site_id(ctx: mlir.LoweringRuleContext) -> np.int64:

@@ -8,7 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from pccl_jax._jax_compat import Primitive, batching, lax_collectives, lax_type_rule, mlir
+from pccl_jax._jax_compat import (
+    Primitive,
+    apply_eagerly,
+    batching,
+    lax_collectives,
+    lax_type_rule,
+    mlir,
+)
 from pccl_jax.primitives.all_gather import all_gather_p
 from pccl_jax.primitives.common import (
     LoweringRule,
@@ -20,6 +27,12 @@ from pccl_jax.primitives.common import (
     reduce_equal,
 )
 from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
+from pccl_jax.primitives.over_communicator import (
+    communicator_of,
+    lower_alone,
+    ordered_type,
+    scattered,
+)
 from pccl_jax.types import Collective, Op
 
 #: Parameters: those of lax's reduce_scatter, ``op`` and ``algorithm``.
@@ -27,6 +40,11 @@ reduce_scatter_p = Primitive("pccl_reduce_scatter")
 
 
 def _type(x: Any, *, op: Op, algorithm: str | None, **params: Any) -> tuple[Any, Any]:
+    if communicator := communicator_of(params["axis_name"]):
+        dimension, tiled = params["scatter_dimension"], params["tiled"]
+        return ordered_type(
+            x, scattered(x.shape, dimension, communicator.size, tiled), communicator
+        )
     return lax_type_rule("reduce_scatter", x, **params)
 
 
@@ -106,6 +124,8 @@ def _lax(x: Any, *, op: Op, algorithm: str | None, **params: Any) -> Any:
 
 
 def _lower_as_lax(ctx: mlir.LoweringRuleContext, x: Any, **params: Any) -> Any:
+    if communicator := communicator_of(params["axis_name"]):
+        return lower_alone(ctx, x, communicator)
     return lower_as_lax(partial(_lax, **params), ctx, x)
 
 
@@ -142,6 +162,7 @@ def lower_reduce_scatter(
     return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
+reduce_scatter_p.def_impl(apply_eagerly(reduce_scatter_p))
 reduce_scatter_p.def_effectful_abstract_eval(_type)
 define_linear(reduce_scatter_p, _transpose, {Op.MAX: "pmax_scatter", Op.MIN: "pmin_scatter"})
 batching.fancy_primitive_batchers[reduce_scatter_p] = _batch

@@ -1,13 +1,18 @@
 """What the process is part of: the extension, the other processes, the settings."""
 
+from pccl_jax.runtime.communicators import Communicator, joined
 from pccl_jax.runtime.native import register_handlers
-from pccl_jax.runtime.places import place_devices, topology
+from pccl_jax.runtime.places import Places, place_devices, topology
 from pccl_jax.runtime.settings import preferred_algorithm, using
 from pccl_jax.runtime.startup import init
-from pccl_jax.runtime.world import joined_world
+from pccl_jax.runtime.world import World, joined_world
 
 __all__ = [
+    "Communicator",
+    "Places",
+    "World",
     "init",
+    "joined",
     "joined_world",
     "place_devices",
     "preferred_algorithm",

@@ -10,8 +10,10 @@ import jax
 
 from pccl_jax.errors import ConfigurationError
 
-#: Name of the XLA FFI target, one for every collective.
+#: Names of the XLA FFI targets, each for every collective: over the devices of a mesh, and over
+#: the processes of a communicator, where calls stay in order.
 TARGET = "pccl_collective"
+ORDERED_TARGET = "pccl_ordered_collective"
 
 
 @functools.cache
@@ -33,7 +35,7 @@ def extension() -> ModuleType:
 
 @functools.cache
 def register_handlers(platform: str = "cpu") -> None:
-    """Registers the FFI target for ``platform``, once.
+    """Registers the FFI targets for ``platform``, once.
 
     XLA accepts the type of the handlers' state only after the platform's backend exists, and
     creating the backend must be left to the user's program (``jax.distributed`` comes first),
@@ -42,4 +44,6 @@ def register_handlers(platform: str = "cpu") -> None:
     module = extension()
     jax.devices(platform)
     jax.ffi.register_ffi_type("pccl_collective_state", module.cpu_state_type(), platform=platform)
-    jax.ffi.register_ffi_target(TARGET, module.cpu_handlers(), platform=platform)
+    for target in (TARGET, ORDERED_TARGET):
+        handlers = module.cpu_handlers(target == ORDERED_TARGET)
+        jax.ffi.register_ffi_target(target, handlers, platform=platform)

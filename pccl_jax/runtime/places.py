@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from pccl_jax.runtime.world import joined_world
+from pccl_jax.runtime.world import World, joined_world
 from pccl_jax.topology import Topology, ranks_per_node_setting
 
 
@@ -38,7 +38,8 @@ def place_devices(mesh: Any) -> Places:
     """
     devices = _devices_of(mesh)
     process_of = tuple(device.process_index for device in devices)
-    return Places(_nodes(process_of), process_of, _obstacle(process_of), devices[0].platform)
+    nodes = nodes_of(process_of, joined_world())
+    return Places(nodes, process_of, _obstacle(process_of), devices[0].platform)
 
 
 def _devices_of(mesh: Any) -> list[Any]:
@@ -71,17 +72,19 @@ def topology() -> Topology:
     world = joined_world()
     return Topology(
         platform=devices[0].platform,
-        node_of=_nodes([device.process_index for device in devices]),
+        node_of=nodes_of([device.process_index for device in devices], world),
         processes=jax.process_count(),
         emulated=_emulated() is not None,
         transports=("memory",) if world is None else ("memory", "shared memory", world.mpi),
     )
 
 
-def _nodes(process_of: Sequence[int]) -> tuple[int, ...]:
-    """Numbers nodes in order of appearance: hosts, or emulated parts of a host."""
+def nodes_of(process_of: Sequence[int], world: World | None) -> tuple[int, ...]:
+    """The nodes of devices in these processes, numbered in order of appearance.
+
+    Nodes are hosts, or emulated parts of a host.
+    """
     emulated = _emulated()
-    world = joined_world()
     keys = []
     for position, process in enumerate(process_of):
         host = process if world is None else world.host_of[process]

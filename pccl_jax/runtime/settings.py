@@ -40,3 +40,16 @@ def using(*, algorithm: str | None) -> Iterator[None]:
 def preferred_algorithm() -> str | None:
     """What ``using`` says here, else ``PCCL_ALGORITHM``, else None."""
     return _ALGORITHM.value or os.environ.get("PCCL_ALGORITHM") or None
+
+
+def patience_s() -> tuple[float, float]:
+    """Seconds to wait for other processes before a warning, and before an error."""
+    return _seconds("PCCL_WARN_S", 30.0), _seconds("PCCL_TIMEOUT_S", 300.0)
+
+
+def _seconds(variable: str, otherwise: float) -> float:
+    try:
+        value = float(os.environ.get(variable, ""))
+    except ValueError:
+        return otherwise
+    return value if value > 0 else otherwise

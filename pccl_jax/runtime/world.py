@@ -1,4 +1,4 @@
-"""The processes of the program, once :func:`pccl_jax.init` has found them."""
+"""Processes that have joined each other: those of the program, or those of a communicator."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ class World:
     """What start-up has learnt.
 
     Attributes:
-        process: this process's number, as ``jax.process_index()`` counts.
+        process: this process's number, as ``jax.process_index()`` counts; of a communicator its
+            rank.
         host_of: number of the host, by process.
         hosts: names of the hosts, by number.
         nics: network interfaces of each host, by number.
         mpi: name of the MPI library, e.g. ``mpich``.
-        comm: the mpi4py communicator that belongs to pccl_jax; rank = process.
+        comm: the mpi4py communicator that belongs to pccl_jax.
+        number: by which the extension knows it; 0 for the program's.
     """
 
     process: int
@@ -25,6 +27,7 @@ class World:
     nics: tuple[tuple[str, ...], ...]
     mpi: str
     comm: Any
+    number: int = 0
 
     @property
     def processes(self) -> int:
@@ -36,7 +39,7 @@ _JOINED: list[World] = []
 
 
 def joined_world() -> World | None:
-    """The world this process has joined, or None while it is alone."""
+    """The program's world, or None while :func:`pccl_jax.init` has not joined it."""
     return _JOINED[0] if _JOINED else None
 
 

@@ -13,6 +13,7 @@ from pccl_jax.dispatch import Request, select
 from pccl_jax.dispatch.candidates import candidates
 from pccl_jax.dispatch.cost import ALGORITHMS
 from pccl_jax.dispatch.model import Model
+from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective, Op
 
 GATHER = replace(REQUEST, collective=Collective.ALL_GATHER)
@@ -34,6 +35,22 @@ def test_who_outranks_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert gathered.reason.startswith("cost model of host: ")
     assert select(GATHER, None, "latency").reason == gathered.reason  # latency has none either
     assert select(replace(REQUEST, nodes=1, local=1)).algorithm == "xla"
+
+
+def test_nothing_is_left_to_xla_over_a_communicator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(model(all_gather=everywhere("xla"), all_reduce=everywhere("xla")), tmp_path, monkeypatch)
+    for request in (REQUEST, GATHER):
+        over = replace(request, communicator=True, axis="a communicator of 8 processes")
+        assert select(request).algorithm == "xla"
+        assert "xla" not in candidates(over)
+        assert select(over).algorithm in ALGORITHMS
+        preferred = select(over, None, "xla")
+        assert preferred.algorithm in ALGORITHMS
+        assert "xla was preferred, but XLA does not connect" in preferred.reason
+        with pytest.raises(ConfigurationError, match="over a communicator of 8 processes: XLA"):
+            select(over, "xla")
 
 
 def test_out_of_range_is_up_to_the_cost_model(

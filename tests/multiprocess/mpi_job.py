@@ -102,9 +102,9 @@ def launch_on_hosts(
     return _run([*start, *program], per_host * len(hosts.names), folder, 270, environment)
 
 
-def run_module(module: str, *args: str, processes: int, folder: Path) -> str:
-    """What ``mpiexec python -m module`` prints."""
-    command = [*_on_this_host(processes), "-m", module, *args]
+def run_python(*args: str | Path, processes: int, folder: Path) -> str:
+    """What ``mpiexec python`` prints, given a program or ``-m`` and a module, and its arguments."""
+    command = [*_on_this_host(processes), *args]
     job = _run(command, processes, folder, 60, _environment(folder, 1))
     assert job.returncode == 0, job.output
     return job.output

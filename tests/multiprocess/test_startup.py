@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mpi_job import launch, run_module
+from mpi_job import launch, run_python
 
 
 def shared_memory() -> set[str]:
@@ -83,6 +83,8 @@ def test_when_one_process_raises_the_others_learn_why_and_all_end(tmp_path: Path
 
 
 def test_info_of_several_processes_is_one_report(tmp_path: Path) -> None:
-    report = json.loads(run_module("pccl_jax", "info", "--json", processes=2, folder=tmp_path))
+    report = json.loads(
+        run_python("-m", "pccl_jax", "info", "--json", processes=2, folder=tmp_path)
+    )
     assert report["processes"]["hosts"][0]["processes"] == 2
     assert report["devices"]["processes"] == 2
