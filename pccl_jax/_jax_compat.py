@@ -21,6 +21,7 @@ from jax._src.lax import parallel as _parallel
 from jax._src.lib.mlir.dialects import hlo as _hlo  # type: ignore[attr-defined]
 from jax._src.sharding_impls import SPMDAxisContext as _SPMDAxisContext
 from jax._src.util import canonicalize_axis as _canonicalize_axis
+from jax.experimental import compute_on as _compute_on
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -35,6 +36,7 @@ __all__ = [
     "canonicalize_axis",
     "check_vma",
     "distributed_state",
+    "in_description",
     "insert_varying",
     "is_tracer",
     "lax_collectives",
@@ -46,7 +48,9 @@ __all__ = [
     "mlir",
     "new_call_number",
     "observe_lowering",
+    "on_collective_stream",
     "partition_id",
+    "platform_of",
     "pvary",
     "reduction_state",
     "shard_map_context",
@@ -177,6 +181,35 @@ def backends_exist() -> bool:
 def partition_id() -> Any:
     """The op whose result is the logical id of the device that runs the program."""
     return _hlo.partition_id()
+
+
+def platform_of(device: Any) -> str:
+    """By which JAX looks up lowering rules: ``cpu``, ``cuda``, ``rocm`` or ``tpu``."""
+    client = device.client
+    return str(getattr(client, "_raw_platform", client.platform))
+
+
+def in_description(device: Any) -> bool:
+    """Whether a device is of ``jax.experimental.topologies``: to compile for, not to run on."""
+    return str(getattr(device.client, "runtime_type", "")) == "compile_only_runtime"
+
+
+def on_collective_stream(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``function`` on a GPU stream of its own, which XLA's scheduler overlaps with other work.
+
+    That takes a computation of its own, whose temporaries live until it is done. Of a custom call
+    with several results that bears the annotation itself, XLA overlaps no more than the extraction
+    of the results. Before jax 0.12 XLA waits for the computation at once, so the function is as is.
+    """
+    if jax.__version_info__ < (0, 12):
+        return function
+    compute_on: Any = _compute_on.compute_on  # of other arguments before jax 0.12
+    wrapped: Callable[[Any], Any] = compute_on(
+        function,
+        compute_type="gpu_stream:collective",
+        out_memory_spaces=jax.memory.Space.Device,
+    )
+    return wrapped
 
 
 def lowering_rule(primitive: Any, platform: str) -> Callable[..., Any]:

@@ -97,7 +97,9 @@ def _by_model(request: Request) -> Choice | None:
     """What the learned model says, where there is one and the request is like what it has seen."""
     use = learned()
     svm = None if use is None else use.model.svms.get(request.collective.label)
-    if svm is None:
+    if svm is None or use is None:
+        return None
+    if request.platform != "cpu" and not use.model.simulated:  # measured on CPU devices
         return None
     point = _point(request)
     if not svm.covers(point):

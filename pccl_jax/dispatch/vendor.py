@@ -18,6 +18,8 @@ _ELSE = "take another algorithm"
 
 def mpi_obstacle(request: Request) -> str | None:
     """Why the MPI library's own collective cannot serve ``request``, or None where it can."""
+    if request.platform != "cpu":
+        return f"MPI's own collectives are for CPU devices, these are {request.platform}: {_ELSE}"
     if request.mpi is None:
         return (
             "no MPI program has been joined: start it with mpiexec, one process for each device, "

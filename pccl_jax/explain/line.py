@@ -94,12 +94,10 @@ def explain_found(program: str, found: Found) -> Line:
 
 def _choice(entry: Served, call: Call, found: Found) -> Choice:
     equation = found.equation
-    site = Site(found.axis_context, equation.invars[0].aval, equation.outvars[0].aval)
-    choice, _ = choose(site, call)
     mesh = manual_mesh(found.axis_context)
     platform = "cpu" if mesh is None else place_devices(mesh).platform
-    if platform != "cpu":
-        return Choice(choice.request, "xla", f"devices of platform {platform} are left to XLA")
+    operand, result = equation.invars[0].aval, equation.outvars[0].aval
+    choice, _ = choose(Site(found.axis_context, operand, result, platform), call)
     if entry.from_lax and not accelerated(equation.ctx.xla_metadata or {}):
         would = f"accelerate() would take {choice.algorithm}, {choice.reason}"
         if choice.algorithm == "xla":
