@@ -194,14 +194,17 @@ def in_description(device: Any) -> bool:
     return str(getattr(device.client, "runtime_type", "")) == "compile_only_runtime"
 
 
-def on_collective_stream(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def on_collective_stream(
+    ctx: mlir.LoweringRuleContext, function: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
     """``function`` on a GPU stream of its own, which XLA's scheduler overlaps with other work.
 
     That takes a computation of its own, whose temporaries live until it is done. Of a custom call
     with several results that bears the annotation itself, XLA overlaps no more than the extraction
     of the results. Before jax 0.12 XLA waits for the computation at once, so the function is as is.
     """
-    if jax.__version_info__ < (0, 12):
+    said = None if ctx.jaxpr_eqn_ctx is None else ctx.jaxpr_eqn_ctx.compute_type
+    if jax.__version_info__ < (0, 12) or said:  # the program has put the call on a stream already
         return function
     compute_on: Any = _compute_on.compute_on  # of other arguments before jax 0.12
     wrapped: Callable[[Any], Any] = compute_on(

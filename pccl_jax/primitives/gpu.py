@@ -49,7 +49,7 @@ def emit_gpu(
     def without_scratch(x: Any) -> Any:
         return jax.ffi.ffi_call(TARGET, types)(x, **attributes)[0]
 
-    return lower_python(on_collective_stream(without_scratch), ctx, x)  # type: ignore[no-any-return]
+    return lower_python(on_collective_stream(ctx, without_scratch), ctx, x)  # type: ignore[no-any-return]
 
 
 def _nbytes(aval: Any) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.compute_on import compute_on
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -146,3 +147,21 @@ def test_the_fsdp_example(mesh_of: MeshOf, monkeypatch: pytest.MonkeyPatch) -> N
         assert call["program"][1] * call["program"][2] == 16
     forward, backward, *_ = map(hlo.hidden, loops(compiled))
     assert (forward["all_gather"] > 0, backward["all_gather"] > 0) == (OVERLAPS, OVERLAPS)
+
+
+@pytest.mark.skipif(not OVERLAPS, reason="nothing is put on a stream")
+def test_a_stream_that_the_program_has_chosen(mesh_of: MeshOf) -> None:
+    """XLA has no streams within streams."""
+
+    def total(x: Any) -> Any:
+        return pccl_jax.psum(x, "x")
+
+    on_stream = compute_on(
+        total, compute_type="gpu_stream:1", out_memory_spaces=jax.memory.Space.Device
+    )
+    mesh = mesh_of("1x1x8")
+    mapped = jax.shard_map(on_stream, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    text = jax.jit(mapped).lower(abstract(mesh, (64, 128), P("x"))).compile().as_text()
+    assert len(hlo.calls(text)) == 1
+    assert '_xla_stream_annotation="1"' in text
+    assert '_xla_stream_annotation="collective"' not in text
