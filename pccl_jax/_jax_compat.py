@@ -11,7 +11,9 @@ from typing import Any
 import jax
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import dispatch as _dispatch
 from jax._src import distributed as _distributed
+from jax._src import mesh as _mesh
 from jax._src import source_info_util as _source_info_util
 from jax._src import xla_bridge as _xla_bridge
 from jax._src import xla_metadata_lib as _xla_metadata_lib
@@ -35,6 +37,7 @@ __all__ = [
     "batching",
     "canonicalize_axis",
     "check_vma",
+    "devices_fixed",
     "distributed_state",
     "in_description",
     "insert_varying",
@@ -53,6 +56,7 @@ __all__ = [
     "platform_of",
     "pvary",
     "reduction_state",
+    "requires_devices",
     "shard_map_context",
     "sub_jaxprs",
     "ungrouped_type",
@@ -181,6 +185,23 @@ def backends_exist() -> bool:
 def partition_id() -> Any:
     """The op whose result is the logical id of the device that runs the program."""
     return _hlo.partition_id()
+
+
+def requires_devices(primitive: Any) -> None:
+    """Has JAX lower programs with ``primitive`` anew for every order of devices.
+
+    Otherwise one that takes its mesh from ``jax.set_mesh`` is lowered once for all of a shape. In
+    return JAX refuses to lower such a program without any devices.
+    """
+    _dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def devices_fixed(primitive: Any, axis_context: Any) -> bool:
+    """Whether what ``primitive`` is lowered to now is used for the devices of its mesh only."""
+    if primitive in _dispatch.prim_requires_devices_during_lowering:
+        return True
+    mesh = manual_mesh(axis_context)
+    return isinstance(mesh, jax.sharding.Mesh) and _mesh.get_concrete_mesh().empty
 
 
 def platform_of(device: Any) -> str:

@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from pccl_jax import schedule
-from pccl_jax._jax_compat import avals, axis_context, manual_mesh, mesh_axis_groups, mlir
+from pccl_jax._jax_compat import (
+    avals,
+    axis_context,
+    devices_fixed,
+    manual_mesh,
+    mesh_axis_groups,
+    mlir,
+)
 from pccl_jax.dispatch import Choice, Request, record, select
 from pccl_jax.runtime import joined_world, place_devices, preferred_algorithm
 from pccl_jax.runtime.places import Places
@@ -23,6 +30,11 @@ from pccl_jax.topology import GroupLayout, arrange
 from pccl_jax.types import Collective, Op, reduces
 
 Groups = tuple[tuple[int, ...], ...] | None
+
+_OTHER_ORDER = (
+    "with jax.set_mesh JAX may use the program for devices in another order, and on GPUs our calls "
+    "name devices: pass mesh= to shard_map instead"
+)
 
 #: Chunks in rows shorter than this are better moved whole, and transposed by XLA.
 SHORTEST_ROW_BYTES = 64
@@ -63,12 +75,14 @@ class Site:
         operand: type of the operand.
         result: type of the result.
         platform: for which it is lowered: ``cpu``, ``cuda``, ``rocm`` or ``tpu``.
+        devices_fixed: whether JAX uses the result for these devices in this order only.
     """
 
     axis_context: Any
     operand: Any
     result: Any
     platform: str
+    devices_fixed: bool
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,8 @@ class Plan:
 
 def site_of(ctx: mlir.LoweringRuleContext, platform: str) -> Site:
     """Where ``ctx`` lowers, for ``platform``."""
-    return Site(axis_context(ctx), *avals(ctx), platform)
+    context = axis_context(ctx)
+    return Site(context, *avals(ctx), platform, devices_fixed(ctx.primitive, context))
 
 
 def wants_dimension_first(site: Site, call: Call, parts: int) -> bool:
@@ -159,6 +174,8 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
         return layout, f"no kernel reduces {aval.dtype} with {call.op.name.lower()}"
     if places.platform != site.platform:
         return layout, f"lowered for {site.platform}, and the devices are {places.platform}"
+    if places.obstacle is None and site.platform != "cpu" and not site.devices_fixed:
+        return layout, _OTHER_ORDER
     return layout, places.obstacle
 
 

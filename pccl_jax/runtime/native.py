@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from types import ModuleType
 
 import jax
@@ -62,6 +63,12 @@ def missing_handlers(platform: str) -> str | None:
     except ImportError as e:
         return f"{MODULES[platform]} cannot be loaded ({e}); docs/gpu.md says how to build it"
     return None
+
+
+def has_gpu_module() -> bool:
+    """Whether the package was built with handlers for GPUs; they are not loaded."""
+    names = (module for platform, module in MODULES.items() if platform != "cpu")
+    return any(importlib.util.find_spec(name) is not None for name in names)
 
 
 @functools.cache

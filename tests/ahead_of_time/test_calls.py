@@ -17,8 +17,10 @@ import pccl_jax
 from ahead_of_time import hlo
 from ahead_of_time.conftest import MeshOf
 from pccl_jax import schedule
+from pccl_jax._jax_compat import _dispatch, requires_devices
+from pccl_jax.primitives import all_reduce_p
 from pccl_jax.primitives.gpu import gpu_scratch_bytes
-from pccl_jax.runtime import MODULES, TARGET
+from pccl_jax.runtime import MODULES, TARGET, places
 from pccl_jax.runtime.native import missing_handlers
 from pccl_jax.types import Collective
 
@@ -26,7 +28,11 @@ COLLECTIVES = {name.label: name for name in Collective}
 
 
 def lowered(
-    function: Callable[..., Any], mesh: Mesh, shape: tuple[int, ...], dtype: Any = jnp.float32
+    function: Callable[..., Any],
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    dtype: Any = jnp.float32,
+    platforms: tuple[str, ...] | None = None,
 ) -> Any:
     """``function`` of one array for every device, lowered for ``mesh``."""
     over_all = P(mesh.axis_names)
@@ -36,7 +42,7 @@ def lowered(
 
     mapped = jax.shard_map(body, mesh=mesh, in_specs=over_all, out_specs=over_all, check_vma=False)
     x = jax.ShapeDtypeStruct((mesh.size, *shape), dtype, sharding=NamedSharding(mesh, over_all))
-    return jax.jit(mapped).lower(x)
+    return jax.jit(mapped).trace(x).lower(lowering_platforms=platforms)
 
 
 def calls(function: Callable[..., Any], mesh: Mesh, *args: Any) -> list[dict[str, Any]]:
@@ -90,6 +96,21 @@ def test_operands_and_results(mesh_of: MeshOf) -> None:
     assert f"(tensor<24xf32>) -> (tensor<8x24xf32>, tensor<{scratch}xui8>)" in line
 
 
+def test_rocm_gets_the_same_program(mesh_of: MeshOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here compiles for it: devices of the description pass for AMD's."""
+    mesh = mesh_of("1x2x4")
+    cuda = lowered(all_three, mesh, (8, 24), jnp.float32, ("cuda",)).as_text()
+    assert len(hlo.calls(cuda)) == 3
+    monkeypatch.setitem(sys.modules, MODULES["rocm"], sys.modules[MODULES["cuda"]])
+    missing_handlers.cache_clear()
+    monkeypatch.setattr(places, "platform_of", lambda device: "rocm")
+    try:
+        rocm = lowered(all_three, mesh, (8, 24), jnp.float32, ("rocm",)).as_text()
+    finally:
+        missing_handlers.cache_clear()
+    assert rocm == cuda
+
+
 def test_groups_of_one_axis_and_permuted_devices(mesh_of: MeshOf) -> None:
     order = [5, 2, 7, 0, 1, 6, 3, 4]
     mesh = mesh_of("1x2x4", 2, 4, order=order)
@@ -107,6 +128,48 @@ def test_emulated_nodes(mesh_of: MeshOf, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PCCL_RANKS_PER_NODE", "2")
     (call,) = calls(lambda x: pccl_jax.psum(x, "x", algorithm="hier_ring"), mesh_of("1x1x8"), (24,))
     assert call["program"][1:3] == [4, 2]
+
+
+def under_set_mesh(collectives: Any, mesh: Mesh) -> Callable[[int], str]:
+    """Lowers a psum under ``jax.set_mesh``, for the devices in order (1) or in reverse (-1)."""
+    psum = jax.jit(
+        jax.shard_map(lambda x: collectives.psum(x, "x"), in_specs=P("x"), out_specs=P())
+    )
+
+    def lower(order: int) -> str:
+        current = Mesh(mesh.devices[::order], ("x",))
+        with jax.set_mesh(current):
+            x = jax.ShapeDtypeStruct((8, 24), jnp.float32, sharding=NamedSharding(current, P("x")))
+            text: str = psum.lower(x).as_text()
+            return text
+
+    return lower
+
+
+def test_a_lowering_that_serves_every_order_of_devices_names_none(mesh_of: MeshOf) -> None:
+    mesh = mesh_of("1x1x8")
+    for lower in (
+        under_set_mesh(pccl_jax, mesh),
+        pccl_jax.accelerate(under_set_mesh(jax.lax, mesh)),
+    ):
+        pccl_jax.choices(clear=True)
+        assert not hlo.calls(lower(1))
+        (choice,) = pccl_jax.choices()
+        assert choice.reason.startswith("with jax.set_mesh JAX may use")
+
+
+def test_with_a_module_for_gpus_each_order_of_devices_is_lowered(
+    mesh_of: MeshOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is registered at import; the stub comes too late for that."""
+    mesh = mesh_of("1x1x8")
+    needing = _dispatch.prim_requires_devices_during_lowering
+    monkeypatch.setattr(_dispatch, "prim_requires_devices_during_lowering", set(needing))
+    requires_devices(all_reduce_p)
+    lower = under_set_mesh(pccl_jax, mesh)
+    for order in (1, -1, 1):
+        (call,) = hlo.calls(lower(order))
+        assert call["devices"] == list(range(8))[::order]
 
 
 def test_call_sites_have_ids_of_their_own(mesh_of: MeshOf) -> None:
