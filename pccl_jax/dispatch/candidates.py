@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pccl_jax import schedule
 from pccl_jax.dispatch.choice import Request
-from pccl_jax.dispatch.vendor import mpi_obstacle
+from pccl_jax.dispatch.vendor import OBSTACLES, vendor_obstacle
 from pccl_jax.types import Collective, Op
 
 #: XLA on CPU adds these up in their own precision, where we promise float32.
@@ -27,6 +27,5 @@ def candidates(request: Request) -> frozenset[str]:
     exact = request.op is Op.SUM and request.dtype not in _SHORT_FLOATS
     if request.collective is Collective.ALL_GATHER or exact:
         names.add("xla")
-    if mpi_obstacle(request) is None:
-        names.add("mpi")
-    return frozenset(names)
+    vendors = {name for name in OBSTACLES if vendor_obstacle(name, request) is None}
+    return frozenset(names | vendors)

@@ -22,7 +22,7 @@ from pccl_jax.dispatch.cost import cheapest
 from pccl_jax.dispatch.learned import learned
 from pccl_jax.dispatch.predict import choose
 from pccl_jax.dispatch.samples import Point
-from pccl_jax.dispatch.vendor import mpi_obstacle
+from pccl_jax.dispatch.vendor import vendor_obstacle
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
 
@@ -65,14 +65,14 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     check_algorithm(preferred)
     if request.ranks == 1:
         return Choice(request, "xla", "a group of one has nothing to move")
-    if wished == "mpi" and (obstacle := mpi_obstacle(request)):
-        what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
-        raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
     if wished is not None:
+        if obstacle := vendor_obstacle(wished, request):
+            what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
+            raise ConfigurationError(f"algorithm {wished!r} cannot serve this {what}: {obstacle}.")
         return _named(request, wished, "asked for by the call")
-    if preferred == "mpi" and (obstacle := mpi_obstacle(request)):
+    if preferred is not None and (obstacle := vendor_obstacle(preferred, request)):
         choice = _decide(request)
-        return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
+        return replace(choice, reason=f"{choice.reason}; {preferred} was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
     return _decide(request)
