@@ -52,7 +52,7 @@ for candidate in python3.13 python3.12 /usr/bin/python3 "$$root"/versions/3.1[23
 done
 endef
 
-.PHONY: help demo test mpi mpi4jax newest bench lint format gpu-check dev clean
+.PHONY: help demo test mpi mpi4jax newest bench lint format gpu-check gpu-aot dev clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -103,6 +103,20 @@ format: $(VENV)/.deps ## rewrite the sources as lint wants them
 
 gpu-check: ## compile all GPU kernels with nvcc and hipcc, where these are installed
 	tools/gpu_compile.sh $(BUILD_DIR)/gpu
+
+# Of jax's own version, and in a folder that nothing else looks into. Needs the CUDA toolkit's
+# libdevice, and downloads 143 MB the first time.
+gpu-aot: $(VENV)/.built ## compile programs for H200 meshes, without a GPU, and read what XLA made of them
+	@version=$$($(BIN)/python -c 'import jaxlib; print(jaxlib.__version__)'); \
+	marker=$(VENV)/cuda-plugin/.$$version; \
+	if [ ! -e "$$marker" ]; then \
+	  echo "Installing jax's CUDA plugin"; \
+	  rm -rf $(VENV)/cuda-plugin; \
+	  $(PIP) install --no-deps --target $(VENV)/cuda-plugin \
+	    "jax-cuda13-plugin==$$version" "jax-cuda13-pjrt==$$version"; \
+	  touch "$$marker"; \
+	fi
+	PYTHONPATH=$(VENV)/cuda-plugin PCCL_TEST_GPU_AOT=1 $(BIN)/python -m pytest tests/ahead_of_time $(ARGS)
 
 dev: $(VENV)/.built ## build into .venv: Python files are used in place, C++ compiles incrementally
 

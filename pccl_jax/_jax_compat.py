@@ -15,6 +15,7 @@ from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src import distributed as _distributed
 from jax._src import effects as _effects
+from jax._src import mesh as _mesh
 from jax._src import source_info_util as _source_info_util
 from jax._src import util as _util
 from jax._src import xla_bridge as _xla_bridge
@@ -25,6 +26,7 @@ from jax._src.lax import parallel as _parallel
 from jax._src.lib.mlir.dialects import hlo as _hlo  # type: ignore[attr-defined]
 from jax._src.sharding_impls import SPMDAxisContext as _SPMDAxisContext
 from jax._src.util import canonicalize_axis as _canonicalize_axis
+from jax.experimental import compute_on as _compute_on
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -40,8 +42,10 @@ __all__ = [
     "batching",
     "canonicalize_axis",
     "check_vma",
+    "devices_fixed",
     "distributed_state",
     "hide_call_orders",
+    "in_description",
     "insert_varying",
     "is_tracer",
     "lax_collectives",
@@ -53,11 +57,14 @@ __all__ = [
     "mlir",
     "new_call_number",
     "observe_lowering",
+    "on_collective_stream",
     "ordered_ffi_call",
     "partition_id",
+    "platform_of",
     "program_devices",
     "pvary",
     "reduction_state",
+    "requires_devices",
     "shard_map_context",
     "sub_jaxprs",
     "ungrouped_type",
@@ -186,6 +193,55 @@ def backends_exist() -> bool:
 def partition_id() -> Any:
     """The op whose result is the logical id of the device that runs the program."""
     return _hlo.partition_id()
+
+
+def requires_devices(primitive: Any) -> None:
+    """Has JAX lower programs with ``primitive`` anew for every order of devices.
+
+    Otherwise one that takes its mesh from ``jax.set_mesh`` is lowered once for all of a shape. In
+    return JAX refuses to lower such a program without any devices.
+    """
+    _dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def devices_fixed(primitive: Any, axis_context: Any) -> bool:
+    """Whether what ``primitive`` is lowered to now is used for the devices of its mesh only."""
+    if primitive in _dispatch.prim_requires_devices_during_lowering:
+        return True
+    mesh = manual_mesh(axis_context)
+    return isinstance(mesh, jax.sharding.Mesh) and _mesh.get_concrete_mesh().empty
+
+
+def platform_of(device: Any) -> str:
+    """By which JAX looks up lowering rules: ``cpu``, ``cuda``, ``rocm`` or ``tpu``."""
+    client = device.client
+    return str(getattr(client, "_raw_platform", client.platform))
+
+
+def in_description(device: Any) -> bool:
+    """Whether a device is of ``jax.experimental.topologies``: to compile for, not to run on."""
+    return str(getattr(device.client, "runtime_type", "")) == "compile_only_runtime"
+
+
+def on_collective_stream(
+    ctx: mlir.LoweringRuleContext, function: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """``function`` on a GPU stream of its own, which XLA's scheduler overlaps with other work.
+
+    That takes a computation of its own, whose temporaries live until it is done. Of a custom call
+    with several results that bears the annotation itself, XLA overlaps no more than the extraction
+    of the results. Before jax 0.12 XLA waits for the computation at once, so the function is as is.
+    """
+    said = None if ctx.jaxpr_eqn_ctx is None else ctx.jaxpr_eqn_ctx.compute_type
+    if jax.__version_info__ < (0, 12) or said:  # the program has put the call on a stream already
+        return function
+    compute_on: Any = _compute_on.compute_on  # of other arguments before jax 0.12
+    wrapped: Callable[[Any], Any] = compute_on(
+        function,
+        compute_type="gpu_stream:collective",
+        out_memory_spaces=jax.memory.Space.Device,
+    )
+    return wrapped
 
 
 def lowering_rule(primitive: Any, platform: str) -> Callable[..., Any]:

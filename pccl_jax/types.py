@@ -61,7 +61,8 @@ GPU_REDUCE_DTYPES: dict[str, int] = REDUCE_DTYPES | {"float8_e4m3fn": 15, "float
 _UNORDERED = frozenset({"complex64", "complex128"})
 
 
-def reduces(dtype: np.dtype, op: Op) -> bool:
-    """Whether the extension has a kernel that reduces ``dtype`` with ``op``."""
+def reduces(dtype: np.dtype, op: Op, platform: str = "cpu") -> bool:
+    """Whether there is a kernel for ``platform`` that reduces ``dtype`` with ``op``."""
+    kernels = REDUCE_DTYPES if platform == "cpu" else GPU_REDUCE_DTYPES
     ordered_only = op in (Op.MAX, Op.MIN)
-    return dtype.name in REDUCE_DTYPES and not (ordered_only and dtype.name in _UNORDERED)
+    return dtype.name in kernels and not (ordered_only and dtype.name in _UNORDERED)

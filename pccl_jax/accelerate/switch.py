@@ -1,7 +1,7 @@
 """Turns lax's collectives over to us: for one function, or for the whole process.
 
 JAX lowers a primitive by a rule, after AD, batching and every other transformation. We put a rule
-of our own before lax's, on CPU. It serves the equations that say so; the rest go on to lax's.
+of our own before lax's, on CPU and GPU. It serves the equations that say so; the rest go to lax's.
 
 ``accelerate`` has the equations say so: JAX keeps what ``set_xla_metadata`` says with each, and
 passes it on to those that differentiation makes of it. ``install`` says it for all, by a value
@@ -11,6 +11,7 @@ that is part of jit's cache key, as metadata is: what was compiled before is com
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -21,11 +22,10 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from pccl_jax._jax_compat import lowering_rule, metadata, mlir
 from pccl_jax.accelerate.lax_calls import FROM_LAX, Served
 from pccl_jax.primitives import left_to_lax
+from pccl_jax.runtime import MODULES
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PLATFORM = "cpu"
 
 #: The mark on equations; it shows in HLO as a frontend attribute.
 _MARK = {"pccl_jax": "accelerate"}
@@ -130,13 +130,13 @@ def _put_rules_in_place() -> None:
     with _lock:
         if _rules_in_place:
             return
-        for primitive, entry in FROM_LAX.items():
-            rule = _rule(entry, lowering_rule(primitive, PLATFORM))
-            mlir.register_lowering(primitive, rule, platform=PLATFORM, cacheable=False)
+        for (primitive, entry), platform in itertools.product(FROM_LAX.items(), MODULES):
+            rule = _rule(entry, platform, lowering_rule(primitive, platform))
+            mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
         _rules_in_place = True
 
 
-def _rule(entry: Served, lax_rule: Callable[..., Any]) -> Callable[..., Any]:
+def _rule(entry: Served, platform: str, lax_rule: Callable[..., Any]) -> Callable[..., Any]:
     def rule(ctx: mlir.LoweringRuleContext, x: Any, **theirs: Any) -> Any:
         params = entry.params(theirs) if accelerated() and not left_to_lax() else None
         if params is None:
@@ -145,6 +145,6 @@ def _rule(entry: Served, lax_rule: Callable[..., Any]) -> Callable[..., Any]:
         def as_lax(ctx: mlir.LoweringRuleContext, x: Any, **_: Any) -> Any:
             return lax_rule(ctx, x, **theirs)
 
-        return entry.lower(ctx, x, fallback=as_lax, **params)
+        return entry.lower(ctx, x, platform=platform, fallback=as_lax, **params)
 
     return rule

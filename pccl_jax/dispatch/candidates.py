@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pccl_jax import schedule
 from pccl_jax.dispatch.choice import Request
-from pccl_jax.dispatch.vendor import mpi_obstacle
+from pccl_jax.dispatch.vendor import OBSTACLES, vendor_obstacle
 from pccl_jax.types import Collective, Op
 
 #: XLA on CPU adds these up in their own precision, where we promise float32.
@@ -23,10 +23,8 @@ def candidates(request: Request) -> frozenset[str]:
     XLA's only where it connects the ranks and keeps our promises: no reduction in less than
     float32, and none that XLA does not have as one collective.
     """
-    names = set(own(request))
+    vendors = {name for name in OBSTACLES if vendor_obstacle(name, request) is None}
     exact = request.op is Op.SUM and request.dtype not in _SHORT_FLOATS
-    if not request.communicator and (request.collective is Collective.ALL_GATHER or exact):
-        names.add("xla")
-    if mpi_obstacle(request) is None:
-        names.add("mpi")
-    return frozenset(names)
+    if request.collective is not Collective.ALL_GATHER and not exact:
+        vendors.discard("xla")
+    return frozenset(vendors.union(own(request)))

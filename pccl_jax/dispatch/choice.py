@@ -31,6 +31,7 @@ class Request:
         ranks_per_process: the most ranks of a group that share a process.
         communicator: whether ``axis`` is an MPI communicator, whose processes have programs of
             their own: XLA connects none of them.
+        platform: of the devices: ``cpu``, ``cuda``, ``rocm`` or ``tpu``.
     """
 
     collective: Collective
@@ -45,6 +46,7 @@ class Request:
     mpi: str | None = None
     ranks_per_process: int = 1
     communicator: bool = False
+    platform: str = "cpu"
 
     @property
     def over(self) -> str:

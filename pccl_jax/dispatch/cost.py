@@ -1,7 +1,8 @@
 """The cheapest algorithm by the cost model: where nothing was learned, or not about such a request.
 
 The machine is ``PCCL_MACHINE``, a name or the path of a file; else what tuning has written about
-this one into the user's folder; else ``host``, cautious figures for CPU hosts.
+this one into the user's folder; else ``host``, cautious figures for CPU hosts. Tuning measures CPU
+devices; for GPUs the machine is ``PCCL_MACHINE`` or ``h200``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pccl_jax.simulate import Machine, estimate, load_machine
 from pccl_jax.types import Collective
 
 DEFAULT_MACHINE = "host"
+DEFAULT_GPU_MACHINE = "h200"
 
 #: What is chosen among: algorithms that somebody has registered are taken where they are named, or
 #: where a model has learned when. Of equals the first.
@@ -34,15 +36,17 @@ _LOG = logging.getLogger("pccl_jax")
 _lock = threading.Lock()
 
 
-def machine() -> Machine:
-    """What the cost model reckons with.
+def machine(platform: str = "cpu") -> Machine:
+    """What the cost model reckons with for devices of ``platform``.
 
     Raises:
         ConfigurationError: where ``PCCL_MACHINE`` names what does not exist or is wrong.
     """
     named = os.environ.get("PCCL_MACHINE", "")
     with _lock:
-        return _named(named) if named else _found(machine_file())
+        if named:
+            return _named(named)
+        return _found(machine_file()) if platform == "cpu" else _named(DEFAULT_GPU_MACHINE)
 
 
 def describe() -> str:
@@ -60,7 +64,7 @@ def cheapest(request: Request) -> Choice:
     """The algorithm of ours that takes the least time, and what the model thinks it takes."""
     serving = own(request)
     able = tuple(name for name in ALGORITHMS if name in serving)
-    on = machine()
+    on = machine(request.platform)
     times = _times(request.collective, able, request.nbytes, request.nodes, request.local, on)
     best = min(times.values())
     name = next(name for name, seconds in times.items() if seconds <= best * _EQUAL)
@@ -82,7 +86,7 @@ def predicted_s(choice: Choice) -> float:
     r, name = choice.request, choice.algorithm
     if r.ranks == 1 or r.nbytes == 0:
         return 0.0
-    return _times(r.collective, (name,), r.nbytes, r.nodes, r.local, machine())[name]
+    return _times(r.collective, (name,), r.nbytes, r.nodes, r.local, machine(r.platform))[name]
 
 
 @functools.lru_cache(maxsize=4096)

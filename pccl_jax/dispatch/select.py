@@ -22,7 +22,7 @@ from pccl_jax.dispatch.cost import cheapest
 from pccl_jax.dispatch.learned import learned
 from pccl_jax.dispatch.predict import choose
 from pccl_jax.dispatch.samples import Point
-from pccl_jax.dispatch.vendor import mpi_obstacle
+from pccl_jax.dispatch.vendor import vendor_obstacle
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
 
@@ -65,24 +65,17 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     check_algorithm(preferred)
     if request.ranks == 1:
         return Choice(request, "xla", "a group of one has nothing to move")
-    if wished is not None and (obstacle := _obstacle(request, wished)):
-        what = f"{request.collective.label} of {request.dtype} over {request.over}"
-        raise ConfigurationError(f"algorithm {wished!r} cannot serve this {what}: {obstacle}.")
     if wished is not None:
+        if obstacle := vendor_obstacle(wished, request):
+            what = f"{request.collective.label} of {request.dtype} over {request.over}"
+            raise ConfigurationError(f"algorithm {wished!r} cannot serve this {what}: {obstacle}.")
         return _named(request, wished, "asked for by the call")
-    if preferred is not None and (obstacle := _obstacle(request, preferred)):
+    if preferred is not None and (obstacle := vendor_obstacle(preferred, request)):
         choice = _decide(request)
         return replace(choice, reason=f"{choice.reason}; {preferred} was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
     return _decide(request)
-
-
-def _obstacle(request: Request, name: str) -> str | None:
-    """Why an implementation of others cannot serve ``request``; None where it can, or for ours."""
-    if name == "xla" and request.communicator:
-        return "XLA does not connect the processes of a communicator: take another algorithm"
-    return mpi_obstacle(request) if name == "mpi" else None
 
 
 def _serves(name: str, collective: Collective) -> bool:
@@ -104,7 +97,9 @@ def _by_model(request: Request) -> Choice | None:
     """What the learned model says, where there is one and the request is like what it has seen."""
     use = learned()
     svm = None if use is None else use.model.svms.get(request.collective.label)
-    if svm is None:
+    if svm is None or use is None:
+        return None
+    if request.platform != "cpu" and not use.model.simulated:  # measured on CPU devices
         return None
     point = _point(request)
     if not svm.covers(point):

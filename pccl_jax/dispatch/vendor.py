@@ -1,6 +1,8 @@
-"""What the collectives of an MPI library cannot do, and what to do about it."""
+"""What collectives of somebody else's library cannot do, and what to do about it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pccl_jax.dispatch.choice import Request
 from pccl_jax.types import Collective, Op
@@ -16,8 +18,22 @@ _SUMS = frozenset(
 _ELSE = "take another algorithm"
 
 
+def vendor_obstacle(name: str, request: Request) -> str | None:
+    """Why the vendor's algorithm ``name`` cannot serve ``request``; None for any that is ours."""
+    return OBSTACLES[name](request) if name in OBSTACLES else None
+
+
+def xla_obstacle(request: Request) -> str | None:
+    """Why XLA cannot serve ``request``, or None where it can."""
+    if request.communicator:
+        return f"XLA does not connect the processes of a communicator: {_ELSE}"
+    return None
+
+
 def mpi_obstacle(request: Request) -> str | None:
     """Why the MPI library's own collective cannot serve ``request``, or None where it can."""
+    if request.platform != "cpu":
+        return f"MPI's own collectives are for CPU devices, these are {request.platform}: {_ELSE}"
     if request.mpi is None:
         return (
             "no MPI program has been joined: start it with mpiexec, one process for each device, "
@@ -44,3 +60,10 @@ def _reduction_obstacle(request: Request) -> str | None:
     if ordered and request.dtype.startswith("float"):
         return f"the {op} of MPI may lose a NaN, which must win as in jax.lax: {_ELSE}"
     return None
+
+
+#: By algorithm that needs a vendor's library: what says whether that can serve.
+OBSTACLES: dict[str, Callable[[Request], str | None]] = {
+    "xla": xla_obstacle,
+    "mpi": mpi_obstacle,
+}

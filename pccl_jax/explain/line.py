@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pccl_jax._jax_compat import manual_mesh, user_frame
+from pccl_jax._jax_compat import devices_fixed, manual_mesh, user_frame
 from pccl_jax.accelerate import Served, accelerated, served
 from pccl_jax.dispatch import Choice, predicted_s
 from pccl_jax.explain.walk import Found
@@ -94,12 +94,11 @@ def explain_found(program: str, found: Found) -> Line:
 
 def _choice(entry: Served, call: Call, found: Found) -> Choice:
     equation = found.equation
-    site = Site(found.axis_context, equation.invars[0].aval, equation.outvars[0].aval)
-    choice, _ = choose(site, call)
     mesh = manual_mesh(found.axis_context)
     platform = "cpu" if mesh is None else place_devices(mesh).platform
-    if platform != "cpu":
-        return Choice(choice.request, "xla", f"devices of platform {platform} are left to XLA")
+    operand, result = equation.invars[0].aval, equation.outvars[0].aval
+    fixed = devices_fixed(equation.primitive, found.axis_context)
+    choice, _ = choose(Site(found.axis_context, operand, result, platform, fixed), call)
     if entry.from_lax and not accelerated(equation.ctx.xla_metadata or {}):
         would = f"accelerate() would take {choice.algorithm}, {choice.reason}"
         if choice.algorithm == "xla":

@@ -22,8 +22,10 @@ from pccl_jax.primitives.common import (
     for_transpose,
     lower_as_lax,
     lower_python,
+    register_rules,
 )
-from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
+from pccl_jax.primitives.emit import emit
+from pccl_jax.primitives.lowering import Call, make_plan, site_of, wants_dimension_first
 from pccl_jax.primitives.over_communicator import (
     communicator_of,
     gathered,
@@ -134,13 +136,19 @@ def all_gather_call(
 
 
 def lower_all_gather(
-    ctx: mlir.LoweringRuleContext, x: Any, *, fallback: LoweringRule = _lower_as_lax, **params: Any
+    ctx: mlir.LoweringRuleContext,
+    x: Any,
+    *,
+    platform: str,
+    fallback: LoweringRule = _lower_as_lax,
+    **params: Any,
 ) -> Any:
     """The lowering rule; ``fallback`` lowers what is left to lax, from the same parameters."""
     call = all_gather_call(**params)
-    if wants_dimension_first(ctx, call, 1):
+    site = site_of(ctx, platform)
+    if wants_dimension_first(site, call, 1):
         return lower_python(partial(_gather_then_transpose, **params), ctx, x)
-    plan = make_plan(ctx, call)
+    plan = make_plan(site, call)
     return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
@@ -148,5 +156,4 @@ all_gather_p.def_impl(apply_eagerly(all_gather_p))
 all_gather_p.def_effectful_abstract_eval(_type)
 define_linear(all_gather_p, _transpose, {})
 batching.fancy_primitive_batchers[all_gather_p] = _batch
-mlir.register_lowering(all_gather_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(all_gather_p, lower_all_gather, platform="cpu", cacheable=False)
+register_rules(all_gather_p, lower_all_gather, _lower_as_lax)

@@ -27,8 +27,10 @@ from pccl_jax.primitives.common import (
     lower_as_lax,
     reduce_axis,
     reduce_equal,
+    register_rules,
 )
-from pccl_jax.primitives.lowering import Call, emit, make_plan
+from pccl_jax.primitives.emit import emit
+from pccl_jax.primitives.lowering import Call, make_plan, site_of
 from pccl_jax.primitives.over_communicator import communicator_of, lower_alone, ordered_type
 from pccl_jax.types import Collective, Op
 
@@ -119,11 +121,16 @@ def all_reduce_call(*, op: Op, axes: Any, axis_index_groups: Any, algorithm: Any
 
 
 def lower_all_reduce(
-    ctx: mlir.LoweringRuleContext, x: Any, *, fallback: LoweringRule = _lower_as_lax, **params: Any
+    ctx: mlir.LoweringRuleContext,
+    x: Any,
+    *,
+    platform: str,
+    fallback: LoweringRule = _lower_as_lax,
+    **params: Any,
 ) -> Any:
     """The lowering rule; ``fallback`` lowers what is left to lax, from the same parameters."""
     call = all_reduce_call(**params)
-    plan = make_plan(ctx, call)
+    plan = make_plan(site_of(ctx, platform), call)
     return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
@@ -131,8 +138,7 @@ all_reduce_p.def_impl(apply_eagerly(all_reduce_p))
 all_reduce_p.def_effectful_abstract_eval(_type)
 define_linear(all_reduce_p, _transpose, _LAX_NAME)
 batching.fancy_primitive_batchers[all_reduce_p] = _batch
-mlir.register_lowering(all_reduce_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(all_reduce_p, lower_all_reduce, platform="cpu", cacheable=False)
+register_rules(all_reduce_p, lower_all_reduce, _lower_as_lax)
 
 
 def _transpose_vary(ct: Any, x: Any, *, axes: Any) -> tuple[Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 
 from pccl_jax import schedule
-from pccl_jax._jax_compat import Primitive, ad, mlir
+from pccl_jax._jax_compat import Primitive, ad, mlir, requires_devices
 from pccl_jax.dispatch import VENDOR_ALGORITHMS
+from pccl_jax.runtime import MODULES, has_gpu_module
 from pccl_jax.types import Collective, Op
 
 LoweringRule = Callable[..., Any]
@@ -60,6 +62,19 @@ def define_linear(
         return linear_jvp(primals, tangents, **params)
 
     ad.primitive_jvps[primitive] = jvp
+
+
+def register_rules(primitive: Primitive, rule: LoweringRule, as_lax: LoweringRule) -> None:
+    """Lowers by ``rule`` on the platforms that we serve, as lax does on others.
+
+    On GPUs a call names devices, unlike on CPU, so that each order of them needs its own.
+    """
+    if has_gpu_module():
+        requires_devices(primitive)
+    mlir.register_lowering(primitive, as_lax, cacheable=False)
+    for platform in MODULES:
+        ours = partial(rule, platform=platform)
+        mlir.register_lowering(primitive, ours, platform=platform, cacheable=False)
 
 
 def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From a primitive to an FFI call: groups, choice, schedule, attributes.
+"""From a primitive to a plan: groups, choice, schedule.
 
 AD and batching have changed the collective and its size by now, so this is the first place
 where the choice can be made.
@@ -6,7 +6,6 @@ where the choice can be made.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -14,20 +13,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pccl_jax import schedule
 from pccl_jax._jax_compat import (
-    CallOrder,
-    ShapedArray,
     avals,
     axis_context,
+    devices_fixed,
     manual_mesh,
     mesh_axis_groups,
     mlir,
-    new_call_number,
-    ordered_ffi_call,
-    partition_id,
     program_devices,
 )
 from pccl_jax.dispatch import Choice, Request, record, select
@@ -39,13 +33,16 @@ from pccl_jax.runtime import (
     joined_world,
     place_devices,
     preferred_algorithm,
-    register_handlers,
 )
-from pccl_jax.runtime.native import ORDERED_TARGET, TARGET
 from pccl_jax.topology import GroupLayout, arrange
 from pccl_jax.types import Collective, Op, reduces
 
 Groups = tuple[tuple[int, ...], ...] | None
+
+_OTHER_ORDER = (
+    "with jax.set_mesh JAX may use the program for devices in another order, and on GPUs our calls "
+    "name devices: pass mesh= to shard_map instead"
+)
 
 #: Chunks in rows shorter than this are better moved whole, and transposed by XLA.
 SHORTEST_ROW_BYTES = 64
@@ -90,7 +87,8 @@ class Call:
         """Of the devices that it goes over, and of the others in the mesh."""
         if self.communicator is None:
             return place_devices(manual_mesh(axis_context))
-        return Places(self.communicator.node_of, tuple(range(self.communicator.size)))
+        ranks = tuple(range(self.communicator.size))
+        return Places(self.communicator.node_of, process_of=ranks, device_of=ranks)
 
 
 @dataclass(frozen=True)
@@ -101,46 +99,55 @@ class Site:
         axis_context: which axes of which mesh are manual there, as JAX's lowering has it.
         operand: type of the operand.
         result: type of the result.
+        platform: for which it is lowered: ``cpu``, ``cuda``, ``rocm`` or ``tpu``.
+        devices_fixed: whether JAX uses the result for these devices in this order only.
     """
 
     axis_context: Any
     operand: Any
     result: Any
+    platform: str
+    devices_fixed: bool
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a call is served by our own executor."""
 
+    site: Site
     choice: Choice
     layout: GroupLayout
     schedule: schedule.Schedule
-    processes: np.ndarray[Any, np.dtype[np.int64]]
+    places: Places
 
 
-def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int) -> bool:
+def site_of(ctx: mlir.LoweringRuleContext, platform: str) -> Site:
+    """Where ``ctx`` lowers, for ``platform``."""
+    context = axis_context(ctx)
+    return Site(context, *avals(ctx), platform, devices_fixed(ctx.primitive, context))
+
+
+def wants_dimension_first(site: Site, call: Call, parts: int) -> bool:
     """Whether to serve ``call`` along the first dimension, and let XLA transpose.
 
     So it is where a chunk lies in many short rows, or in several and MPI is to move it.
 
     Args:
-        ctx: of the lowering rule.
+        site: where the collective stands.
         call: the collective.
         parts: into how many chunks the operand is cut; 1 if it is a chunk.
     """
-    aval, _ = avals(ctx)
-    shape = aval.shape
+    aval, shape = site.operand, site.operand.shape
     if math.prod(shape[: call.dimension]) <= 1:
         return False
     row_bytes = math.prod(shape[call.dimension :]) * aval.dtype.itemsize // parts
     if row_bytes < SHORTEST_ROW_BYTES:
         return True
-    return call.world is not None and choose(_site(ctx), call)[0].algorithm == "mpi"
+    return call.world is not None and choose(site, call)[0].algorithm == "mpi"
 
 
-def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
+def make_plan(site: Site, call: Call) -> Plan | None:
     """Chooses for ``call``; None where it is left to lax. The choice is recorded either way."""
-    site = _site(ctx)
     if call.communicator is not None and (devices := program_devices(site.axis_context)) > 1:
         raise ValueError(
             "comm= connects processes that have one device each, and this program is for "
@@ -152,12 +159,7 @@ def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
     if choice.algorithm == "xla" or layout is None:
         return None
     built = schedule.build(choice.algorithm, call.collective, layout.nodes, layout.local)
-    processes = np.array(_processes(site, call, layout), np.int64).reshape(-1)
-    return Plan(choice, layout, built, processes)
-
-
-def _site(ctx: mlir.LoweringRuleContext) -> Site:
-    return Site(axis_context(ctx), *avals(ctx))
+    return Plan(site, choice, layout, built, call.places(site.axis_context))
 
 
 def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
@@ -165,23 +167,19 @@ def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
     layout, obstacle = _layout(site, call)
     request = _request(call, site, layout)
     if layout is not None:
-        request = _with_processes(request, call, _processes(site, call, layout))
+        request = _with_processes(request, call, site, layout)
     choice = select(request, call.algorithm, preferred_algorithm())
     if obstacle:
         choice = Choice(request, "xla", obstacle)
     return choice, layout
 
 
-def _processes(site: Site, call: Call, layout: GroupLayout) -> list[list[int]]:
-    """The processes of each group's ranks, in schedule order."""
+def _with_processes(request: Request, call: Call, site: Site, layout: GroupLayout) -> Request:
     process_of = call.places(site.axis_context).process_of
-    return [[process_of[device] for device in group] for group in layout.members]
-
-
-def _with_processes(request: Request, call: Call, groups: list[list[int]]) -> Request:
-    world = call.world
+    groups = ([process_of[device] for device in group] for group in layout.members)
     most = max(count for group in groups for count in Counter(group).values())
-    return replace(request, mpi=None if world is None else world.mpi, ranks_per_process=most)
+    mpi = None if call.world is None else call.world.mpi
+    return replace(request, mpi=mpi, ranks_per_process=most)
 
 
 def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
@@ -200,11 +198,15 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
         return layout, f"{aval.dtype} is an extended type"
     if jax.dtypes.itemsize_bits(aval.dtype) < 8:
         return layout, f"{aval.dtype} is packed"
-    if call.collective is not Collective.ALL_GATHER and not reduces(aval.dtype, call.op):
+    if call.collective is not Collective.ALL_GATHER and not reduces(
+        aval.dtype, call.op, site.platform
+    ):
         return layout, f"no kernel reduces {aval.dtype} with {call.op.name.lower()}"
-    if places.obstacle is not None:
-        return layout, places.obstacle
-    return layout, None
+    if places.platform != site.platform:
+        return layout, f"lowered for {site.platform}, and the devices are {places.platform}"
+    if places.obstacle is None and site.platform != "cpu" and not site.devices_fixed:
+        return layout, _OTHER_ORDER
+    return layout, places.obstacle
 
 
 def _groups(site: Site, call: Call) -> list[list[int]] | None:
@@ -232,48 +234,6 @@ def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
         nodes=layout.nodes if layout else 1,
         local=layout.local if layout else 1,
         even=layout.even if layout else True,
+        platform=site.platform,
         communicator=call.communicator is not None,
     )
-
-
-def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
-    """Emits the FFI call.
-
-    Over mesh axes its rank operand is the partition id: right under any mesh. Over a communicator
-    the process is the rank, and the call keeps its place among those on the communicator.
-    """
-    register_handlers()
-    aval, _ = avals(ctx)
-    attributes = {
-        "collective": np.int64(call.collective),
-        "op": np.int64(call.op),
-        "program": schedule.encode(plan.schedule),
-        "members": np.array(plan.layout.members, np.int64).reshape(-1),
-        "places": np.array(plan.layout.places, np.int64).reshape(-1),
-        "processes": plan.processes,
-        "rows": np.int64(math.prod(aval.shape[: call.dimension])),
-        "label": _label(call, plan.choice),
-        "algorithm": plan.choice.algorithm,
-        "site": _site_id(ctx),
-        "world": np.int64(0 if call.world is None else call.world.number),
-    }
-    if call.communicator is not None:
-        order = CallOrder(call.communicator)
-        return ordered_ffi_call(ctx, ORDERED_TARGET, order, x, **attributes)
-    rank_aval = ShapedArray((), np.dtype(np.uint32))
-    call_ctx = ctx.replace(avals_in=[aval, rank_aval])
-    return jax.ffi.ffi_lowering(TARGET)(call_ctx, x, partition_id(), **attributes)
-
-
-def _label(call: Call, choice: Choice) -> str:
-    """The call in words; processes whose calls read differently do not belong together."""
-    op = "" if call.collective is Collective.ALL_GATHER else f" ({call.op.name.lower()})"
-    operand = f"{choice.dtype}[{','.join(map(str, choice.shape))}]"
-    return f"{call.collective.label}{op} of {operand} over {choice.request.over}"
-
-
-def _site_id(ctx: mlir.LoweringRuleContext) -> np.int64:
-    """A number of the call that every process computes alike, whatever it passes there."""
-    text = repr(new_call_number(ctx))
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return np.int64(int.from_bytes(digest, "little", signed=True))

@@ -25,8 +25,10 @@ from pccl_jax.primitives.common import (
     lower_python,
     reduce_axis,
     reduce_equal,
+    register_rules,
 )
-from pccl_jax.primitives.lowering import Call, emit, make_plan, wants_dimension_first
+from pccl_jax.primitives.emit import emit
+from pccl_jax.primitives.lowering import Call, make_plan, site_of, wants_dimension_first
 from pccl_jax.primitives.over_communicator import (
     communicator_of,
     lower_alone,
@@ -152,13 +154,19 @@ def reduce_scatter_call(
 
 
 def lower_reduce_scatter(
-    ctx: mlir.LoweringRuleContext, x: Any, *, fallback: LoweringRule = _lower_as_lax, **params: Any
+    ctx: mlir.LoweringRuleContext,
+    x: Any,
+    *,
+    platform: str,
+    fallback: LoweringRule = _lower_as_lax,
+    **params: Any,
 ) -> Any:
     """The lowering rule; ``fallback`` lowers what is left to lax, from the same parameters."""
     call = reduce_scatter_call(**params)
-    if wants_dimension_first(ctx, call, params["axis_size"]):
+    site = site_of(ctx, platform)
+    if wants_dimension_first(site, call, params["axis_size"]):
         return lower_python(partial(_transpose_then_scatter, **params), ctx, x)
-    plan = make_plan(ctx, call)
+    plan = make_plan(site, call)
     return fallback(ctx, x, **params) if plan is None else emit(ctx, x, call, plan)
 
 
@@ -166,5 +174,4 @@ reduce_scatter_p.def_impl(apply_eagerly(reduce_scatter_p))
 reduce_scatter_p.def_effectful_abstract_eval(_type)
 define_linear(reduce_scatter_p, _transpose, {Op.MAX: "pmax_scatter", Op.MIN: "pmin_scatter"})
 batching.fancy_primitive_batchers[reduce_scatter_p] = _batch
-mlir.register_lowering(reduce_scatter_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(reduce_scatter_p, lower_reduce_scatter, platform="cpu", cacheable=False)
+register_rules(reduce_scatter_p, lower_reduce_scatter, _lower_as_lax)

@@ -38,7 +38,7 @@ class Communicator:
     @property
     def node_of(self) -> tuple[int, ...]:
         """Number of the node, by rank."""
-        return nodes_of(range(self.size), self.world)
+        return nodes_of(range(self.size) if self.world is None else self.world.host_of)
 
     def __repr__(self) -> str:
         return f"a communicator of {self.size} process{'' if self.size == 1 else 'es'}"

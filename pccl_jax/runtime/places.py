@@ -9,7 +9,9 @@ from typing import Any
 
 import jax
 
-from pccl_jax.runtime.world import World, joined_world
+from pccl_jax._jax_compat import in_description, platform_of
+from pccl_jax.runtime.native import missing_handlers
+from pccl_jax.runtime.world import joined_world
 from pccl_jax.topology import Topology, ranks_per_node_setting
 
 
@@ -20,12 +22,14 @@ class Places:
     Attributes:
         node_of: number of the device's node.
         process_of: its process, as ``jax.process_index()`` counts.
+        device_of: its id, as ``Device.id`` has it: unique in the program.
         obstacle: why our executor cannot connect them, or None.
-        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
+        platform: ``"cpu"``, ``"cuda"``, ``"rocm"`` or ``"tpu"``.
     """
 
     node_of: tuple[int, ...]
     process_of: tuple[int, ...]
+    device_of: tuple[int, ...]
     obstacle: str | None = None
     platform: str = "cpu"
 
@@ -38,8 +42,14 @@ def place_devices(mesh: Any) -> Places:
     """
     devices = _devices_of(mesh)
     process_of = tuple(device.process_index for device in devices)
-    nodes = nodes_of(process_of, joined_world())
-    return Places(nodes, process_of, _obstacle(process_of), devices[0].platform)
+    platform = platform_of(devices[0])
+    return Places(
+        node_of=nodes_of([_host(device) for device in devices]),
+        process_of=process_of,
+        device_of=tuple(device.id for device in devices),
+        obstacle=missing_handlers(platform) or _unconnected(platform, process_of),
+        platform=platform,
+    )
 
 
 def _devices_of(mesh: Any) -> list[Any]:
@@ -69,32 +79,54 @@ def topology() -> Topology:
         cpu: 1 node(s) x 8 device(s) in 1 process(es)
     """
     devices = jax.devices()
-    world = joined_world()
     return Topology(
         platform=devices[0].platform,
-        node_of=nodes_of([device.process_index for device in devices], world),
+        node_of=nodes_of([_host(device) for device in devices]),
         processes=jax.process_count(),
         emulated=_emulated() is not None,
-        transports=("memory",) if world is None else ("memory", "shared memory", world.mpi),
+        transports=_transports(platform_of(devices[0])),
     )
 
 
-def nodes_of(process_of: Sequence[int], world: World | None) -> tuple[int, ...]:
-    """The nodes of devices in these processes, numbered in order of appearance.
+def _transports(platform: str) -> tuple[str, ...]:
+    if platform != "cpu":
+        return ("xla",) if missing_handlers(platform) else ("nccl",)
+    world = joined_world()
+    return ("memory",) if world is None else ("memory", "shared memory", world.mpi)
+
+
+def nodes_of(hosts: Sequence[int]) -> tuple[int, ...]:
+    """The nodes of devices on these hosts, numbered in order of appearance.
 
     Nodes are hosts, or emulated parts of a host.
     """
     emulated = _emulated()
-    keys = []
-    for position, process in enumerate(process_of):
-        host = process if world is None else world.host_of[process]
-        keys.append((host, None if emulated is None else position // emulated))
+    keys = [
+        (host, None if emulated is None else position // emulated)
+        for position, host in enumerate(hosts)
+    ]
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     return tuple(number[key] for key in keys)
 
 
-def _obstacle(process_of: Sequence[int]) -> str | None:
-    if set(process_of) <= {jax.process_index()}:
+def _host(device: Any) -> int:
+    """What tells the device's host from others.
+
+    A GPU's slice is its host, whatever processes share it, or where NVLink connects hosts all of
+    these: so the backends of GPUs agree at start-up. A description has hosts instead.
+    """
+    process = int(device.process_index)
+    if in_description(device):
+        return process
+    world = joined_world()
+    if world is not None:
+        return world.host_of[process]
+    return int(device.slice_index) if device.platform == "gpu" else process
+
+
+def _unconnected(platform: str, process_of: Sequence[int]) -> str | None:
+    """GPUs find each other when the program runs: their communicators need no start-up of ours."""
+    if platform != "cpu" or set(process_of) <= {jax.process_index()}:
         return None
     if joined_world() is None:
         return "several processes, and pccl_jax.init() was not called at the start of each"

@@ -58,7 +58,7 @@ def machine_names() -> tuple[str, ...]:
     """The machines that come with pccl_jax, in alphabetical order.
 
     >>> machine_names()
-    ('cluster', 'frontier', 'host', 'perlmutter')
+    ('cluster', 'frontier', 'h200', 'host', 'perlmutter')
     """
     files = (file.name for file in _SHIPPED.iterdir())
     return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))

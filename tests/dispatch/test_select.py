@@ -126,3 +126,31 @@ def test_the_machine_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = select(replace(GATHER, nodes=256, local=8, nbytes=16 << 20))
     assert choice.reason.startswith("cost model of frontier")
     assert choice.algorithm == "hier_rec"
+
+
+def test_what_was_measured_on_cpu_devices_says_nothing_of_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpu = replace(REQUEST, platform="cuda")
+    measured = model(all_reduce=everywhere("ring"))
+    use(measured, tmp_path, monkeypatch)
+    assert select(REQUEST).reason.startswith("learned: ")
+    assert select(on_gpu).reason.startswith("cost model of h200: ")
+    simulated = Model({"name": "moon"}, True, {}, measured.svms)  # somebody has named it
+    other = tmp_path / "other"
+    other.mkdir()
+    use(simulated, other, monkeypatch)
+    assert select(on_gpu).reason.startswith("learned: m.json (simulated, ")
+    monkeypatch.setenv("PCCL_MODEL", "none")
+    monkeypatch.setenv("PCCL_MACHINE", "perlmutter")
+    assert select(on_gpu).reason.startswith("cost model of perlmutter: ")
+
+
+def test_mpi_is_no_candidate_on_gpus() -> None:
+    joined = replace(REQUEST, mpi="mpich")
+    assert "mpi" in candidates(joined)
+    on_gpu = replace(joined, platform="rocm")
+    assert "mpi" not in candidates(on_gpu)
+    with pytest.raises(ConfigurationError, match="for CPU devices, these are rocm"):
+        select(on_gpu, "mpi")
+    assert "mpi was preferred, but MPI's own" in select(on_gpu, None, "mpi").reason

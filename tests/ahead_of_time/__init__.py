@@ -1,0 +1,1 @@
+"""Programs compiled for GPUs that are not there: what XLA makes of our calls."""
