@@ -54,7 +54,7 @@ def assert_disagree(job: Job, step: str, *texts: str) -> None:
 
 @pytest.mark.parametrize("per_node", ["8", "1"], ids=["shared memory", "messages"])
 def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> None:
-    steps = "shape dtype collective elsewhere revoked skip good"
+    steps = "shape dtype collective elsewhere library revoked skip good"
     lone = ["refused", "join"] if per_node == "8" else []
     job = launch(
         "plain_failing",
@@ -72,6 +72,7 @@ def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> No
     gather = "all_gather of float32[5]"
     assert_disagree(job, "collective", CALL, gather, "process 0")
     assert_disagree(job, "elsewhere", CALL, gather, "process 2")
+    assert_disagree(job, "library", CALL, sixes, "algorithm mpi", "process 2")
     assert_disagree(job, "revoked", "not used any more", "comm.Dup()")
     assert_failed(job, "skip", {0, 1}, CALL, "for process 2", within_s=TIMEOUT_S + 5)
     assert_failed(job, "skip", {2}, "not used any more", CALL, within_s=2 * TIMEOUT_S + 5)
