@@ -105,5 +105,6 @@ def test_a_process_is_killed(tmp_path: Path) -> None:
     assert job.outcomes("ended")[2] == "-9", job.output
     assert_failed(job, "last", {0, 1}, "process 2 has ended", within_s=15)
     assert job.outcomes("end")[:2] == ["ok"] * 2, job.output
-    assert all(int(status) != 0 for status in job.outcomes("ended")[:2]), job.output
+    # By itself, where MPI can end without it, or by ours, where MPI would wait for ever.
+    assert set(job.outcomes("ended")[:2]) <= {"0", "1"}, job.output
     assert {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")} <= before
