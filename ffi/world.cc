@@ -31,7 +31,6 @@ World::World() : mail(MakeMail()) {}
 World::~World() {
   if (shared.Has(process)) ForgetSegment(shared.Of(process));
   if (ProgressHasStopped()) return;  // MPI is ending
-  if (channel.communicator != 0) mpi->FreeCommunicator(channel.communicator);
   if (ordered && mpi) mpi->FreeCommunicator(comm);
 }
 
@@ -66,7 +65,8 @@ int64_t JoinWorld(std::unique_ptr<World> world) {
   Worlds& worlds = TheWorlds();
   std::lock_guard<std::mutex> lock(worlds.mutex);
   world->id = world->ordered ? ++worlds.last_id : 0;
-  if (world->ordered) world->channel.first_tag = kFirstDataTag;
+  // MPI keeps collectives and messages apart, and ranks are in order.
+  if (world->ordered) world->channel.communicator = world->comm;
   const int64_t id = world->id;
   worlds.by_id.emplace(id, std::move(world));
   return id;

@@ -23,7 +23,7 @@ struct Channel {
   int first_tag = -1;         // of its messages; -1 before the first execution has agreed on it
   bool check_always = false;  // PCCL_CHECK: compare signatures before every execution
   uint64_t executions = 0;
-  int64_t communicator = 0;  // of the MPI library's own collectives; 0 before the first
+  int64_t communicator = 0;  // for the MPI library's own collectives; 0 before the first
 };
 
 // Either the program's: one program in all processes, whose collectives find each other by call

@@ -54,7 +54,7 @@ def assert_disagree(job: Job, step: str, *texts: str) -> None:
 
 @pytest.mark.parametrize("per_node", ["8", "1"], ids=["shared memory", "messages"])
 def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> None:
-    steps = "shape dtype collective elsewhere revoked skip good"
+    steps = "shape dtype collective elsewhere library revoked skip good"
     lone = ["refused", "join"] if per_node == "8" else []
     job = launch(
         "plain_failing",
@@ -72,6 +72,7 @@ def test_processes_that_do_different_things(per_node: str, tmp_path: Path) -> No
     gather = "all_gather of float32[5]"
     assert_disagree(job, "collective", CALL, gather, "process 0")
     assert_disagree(job, "elsewhere", CALL, gather, "process 2")
+    assert_disagree(job, "library", CALL, sixes, "algorithm mpi", "process 2")
     assert_disagree(job, "revoked", "not used any more", "comm.Dup()")
     assert_failed(job, "skip", {0, 1}, CALL, "for process 2", within_s=TIMEOUT_S + 5)
     assert_failed(job, "skip", {2}, "not used any more", CALL, within_s=2 * TIMEOUT_S + 5)
@@ -104,5 +105,6 @@ def test_a_process_is_killed(tmp_path: Path) -> None:
     assert job.outcomes("ended")[2] == "-9", job.output
     assert_failed(job, "last", {0, 1}, "process 2 has ended", within_s=15)
     assert job.outcomes("end")[:2] == ["ok"] * 2, job.output
-    assert all(int(status) != 0 for status in job.outcomes("ended")[:2]), job.output
+    # By itself, where MPI can end without it, or by ours, where MPI would wait for ever.
+    assert set(job.outcomes("ended")[:2]) <= {"0", "1"}, job.output
     assert {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")} <= before

@@ -61,6 +61,13 @@ def elsewhere() -> None:
     call(comm, "psum" if RANK == 2 else "all_gather", 5)
 
 
+def library() -> None:
+    """Two have begun what the MPI library cannot take back, as far as they could tell."""
+    comm = WORLD.Dup()
+    one = np.ones(5 if RANK < 2 else 6, np.float32)
+    check(lambda x: pccl_jax.psum(x, comm=comm, algorithm="mpi"), one, one * comm.size)
+
+
 def skip() -> None:
     """One makes a call less than the others, and comes when they have given up."""
     comm = WORLD.Dup()
