@@ -96,6 +96,9 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.patience = Patience::FromEnvironment();
     site.digest = HashOf({program.begin(), program.end()}, 0);
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
+    if (fault.empty() && site.schedule.HasInter()) {
+      fault = site.label + ": algorithm '" + site.algorithm + "' is for GPUs; on CPU take another";
+    }
     return fault.empty() ? site.Validate() : fault;
   });
   if (!error.empty()) return ffi::Unexpected(ffi::Error::InvalidArgument(error));

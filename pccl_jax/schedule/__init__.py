@@ -15,6 +15,7 @@ from pccl_jax.schedule.encode import decode as decode
 from pccl_jax.schedule.encode import encode as encode
 from pccl_jax.schedule.ir import Action as Action
 from pccl_jax.schedule.ir import Index as Index
+from pccl_jax.schedule.ir import Inter as Inter
 from pccl_jax.schedule.ir import Intra as Intra
 from pccl_jax.schedule.ir import Schedule as Schedule
 from pccl_jax.schedule.ir import Step as Step
