@@ -34,6 +34,7 @@ __all__ = [
     "batching",
     "canonicalize_axis",
     "check_vma",
+    "distributed_client",
     "distributed_state",
     "insert_varying",
     "is_tracer",
@@ -159,6 +160,11 @@ def new_call_number(ctx: mlir.LoweringRuleContext) -> tuple[str, int]:
     module = ctx.module_context
     name = module.module.operation.attributes["sym_name"]
     return str(name).strip('"'), int(next(module.channel_iterator))
+
+
+def distributed_client() -> Any:
+    """The client of jax.distributed's key-value store, None where there is none."""
+    return _distributed.global_state.client
 
 
 def distributed_state() -> tuple[int, int] | None:

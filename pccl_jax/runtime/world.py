@@ -17,6 +17,7 @@ class World:
         nics: network interfaces of each host, by number.
         mpi: name of the MPI library, e.g. ``mpich``.
         comm: the mpi4py communicator that belongs to pccl_jax; rank = process.
+        device_comm: another, for messages between GPUs; likewise.
     """
 
     process: int
@@ -25,6 +26,7 @@ class World:
     nics: tuple[tuple[str, ...], ...]
     mpi: str
     comm: Any
+    device_comm: Any
 
     @property
     def processes(self) -> int:

@@ -27,4 +27,5 @@ from pccl_jax.schedule.registry import is_hierarchical as is_hierarchical
 from pccl_jax.schedule.registry import names as names
 from pccl_jax.schedule.registry import register as register
 from pccl_jax.schedule.registry import supports as supports
+from pccl_jax.schedule.scratch import gpu_scratch_bytes as gpu_scratch_bytes
 from pccl_jax.schedule.transpose import transpose as transpose

@@ -129,6 +129,39 @@ def _pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
 
 
+def call_of(case: Case, program: np.ndarray, axis: np.ndarray, in_: int, out: int) -> _Call:
+    """The call as the library wants it; ``program`` and ``axis`` must outlive it."""
+    call = _Call(
+        program=program.ctypes.data,
+        program_size=program.size,
+        collective=case.schedule.collective,
+        op=case.op,
+        dtype=GPU_REDUCE_DTYPES.get(case.dtype, 5),
+        places=axis.ctypes.data,
+        rows=case.rows,
+        item_bytes=np.dtype(case.dtype).itemsize,
+        in_bytes=in_,
+        out_bytes=out,
+        inside=case.transports[0],
+        between=case.transports[1],
+        missing=-1,
+        devices_in_process=1,
+        timeout_s=20.0,
+    )
+    for name, value in (case.settings or {}).items():
+        setattr(call, name, value)
+    return call
+
+
+def scratch_bytes(fake: ctypes.CDLL, call: _Call) -> tuple[int, int]:
+    """What the executor says it needs: in all, and where NCCL has the collectives."""
+    sizes = (ctypes.c_size_t * 2)()
+    pointer = ctypes.POINTER(ctypes.c_size_t)
+    first, second = (ctypes.cast(ctypes.byref(sizes, 8 * i), pointer) for i in range(2))
+    assert fake.fake_scratch(ctypes.byref(call), first, second) == 0
+    return sizes[0], sizes[1]
+
+
 def run(fake: ctypes.CDLL, case: Case, *, native: bool = False, repeats: int = 1) -> str:
     """Runs the collective and compares; returns the errors of the ranks, a line each.
 
@@ -141,29 +174,8 @@ def run(fake: ctypes.CDLL, case: Case, *, native: bool = False, repeats: int = 1
     inputs = case.inputs()
     want = case.expected(inputs)
     program, axis = encode(case.schedule), case.axis
-    call = _Call(
-        program=program.ctypes.data,
-        program_size=program.size,
-        collective=case.schedule.collective,
-        op=case.op,
-        dtype=GPU_REDUCE_DTYPES.get(case.dtype, 5),
-        places=axis.ctypes.data,
-        rows=case.rows,
-        item_bytes=inputs[0].itemsize,
-        in_bytes=inputs[0].nbytes,
-        out_bytes=want[0].nbytes,
-        inside=case.transports[0],
-        between=case.transports[1],
-        missing=-1,
-        devices_in_process=1,
-        timeout_s=20.0,
-    )
-    for name, value in (case.settings or {}).items():
-        setattr(call, name, value)
-    sizes = (ctypes.c_size_t * 2)()
-    pointer = ctypes.POINTER(ctypes.c_size_t)
-    first, second = (ctypes.cast(ctypes.byref(sizes, 8 * i), pointer) for i in range(2))
-    assert fake.fake_scratch(ctypes.byref(call), first, second) == 0
+    call = call_of(case, program, axis, inputs[0].nbytes, want[0].nbytes)
+    sizes = scratch_bytes(fake, call)
     kept = [x.copy() for x in inputs]
     outs = [_Buffer(w.nbytes) for w in want]
     scratch = [_Buffer(sizes[1 if native else 0]) for _ in want]

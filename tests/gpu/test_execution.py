@@ -9,10 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pccl_jax.schedule import Action, Index, Schedule, Step, build, encode, names, supports
+from pccl_jax.schedule import (
+    Action,
+    Index,
+    Schedule,
+    Step,
+    build,
+    encode,
+    gpu_scratch_bytes,
+    names,
+    supports,
+)
 from pccl_jax.types import GPU_REDUCE_DTYPES, REDUCE_DTYPES, Collective, Op
 
-from .group import AWARE_MPI, MPI, NCCL, Case, chunk_count, run
+from .group import AWARE_MPI, MPI, NCCL, Case, call_of, chunk_count, run, scratch_bytes
 
 SHAPES = [(n, 1) for n in range(1, 17)] + [
     *((1, 2), (1, 3), (1, 8), (2, 2), (2, 3), (2, 8), (3, 5), (4, 2), (4, 4), (5, 3), (8, 2)),
@@ -144,6 +154,23 @@ def test_native_collectives_need_less_scratch(fake: ctypes.CDLL, collective: Col
         if supports(name, collective):
             case = Case(build(name, collective, nodes, local), 24)
             assert run(fake, case, native=True) == ""
+
+
+def test_scratch_is_what_python_reserves(fake: ctypes.CDLL) -> None:
+    shapes = [(1, 1), (7, 1), (1, 6), (2, 3), (5, 4)]
+    for (nodes, local), count in itertools.product(shapes, (1, 5, 96, 1000)):
+        for schedule in schedules(nodes, local):
+            n = 1 if schedule.collective is Collective.ALL_REDUCE else schedule.ranks
+            sizes = (4 * count, 4 * count * n)
+            if schedule.collective is Collective.REDUCE_SCATTER:
+                sizes = sizes[::-1]
+            for rows in (1, count):
+                program, case = encode(schedule), Case(schedule, count, rows=rows)
+                axis = case.axis
+                needed, _ = scratch_bytes(fake, call_of(case, program, axis, *sizes))
+                regular = rows == 1
+                assert gpu_scratch_bytes(schedule, *sizes, regular=regular) == needed
+                assert gpu_scratch_bytes(schedule, *sizes) >= needed
 
 
 @pytest.mark.parametrize("collective", Collective)
