@@ -39,6 +39,8 @@ constexpr int64_t kAlignedCommunicators = 0x7063636c'01;
 struct State {
   static ffi::TypeId id;
   Site site;
+  // As XLA is asked for their communicators.
+  std::vector<Site::Team> nodes, aligned;
 };
 ffi::TypeId State::id = {};
 
@@ -59,6 +61,20 @@ double TimeoutFromEnvironment() {
   const char* text = std::getenv("PCCL_TIMEOUT_S");
   const double seconds = text == nullptr ? 0.0 : std::strtod(text, nullptr);
   return seconds > 0.0 ? seconds : 300.0;
+}
+
+// XLA gives communicators whose ranks are in the order of the list or in that of devices: in lists
+// in the order of devices both are the same.
+Site::Team ByDevice(const Site& site, Site::Team team) {
+  std::sort(team.begin(), team.end(), [&](int64_t a, int64_t b) {
+    return site.devices[static_cast<size_t>(a)] < site.devices[static_cast<size_t>(b)];
+  });
+  return team;
+}
+
+std::vector<Site::Team> ByDevice(const Site& site, std::vector<Site::Team> teams) {
+  for (Site::Team& team : teams) team = ByDevice(site, std::move(team));
+  return teams;
 }
 
 ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
@@ -83,23 +99,11 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
     if (fault.empty()) fault = site.Validate();
     if (!fault.empty()) throw std::runtime_error(fault);
+    if (site.HasNodes()) state->nodes = ByDevice(site, site.AllNodes());
+    if (site.HasAligned()) state->aligned = ByDevice(site, site.AllAligned());
   });
   if (error.failure()) return ffi::Unexpected(error);
   return state;
-}
-
-// XLA gives communicators whose ranks are in the order of the list or in that of devices: in lists
-// in the order of devices both are the same.
-Site::Team ByDevice(const Site& site, Site::Team team) {
-  std::sort(team.begin(), team.end(), [&](int64_t a, int64_t b) {
-    return site.devices[static_cast<size_t>(a)] < site.devices[static_cast<size_t>(b)];
-  });
-  return team;
-}
-
-std::vector<Site::Team> ByDevice(const Site& site, std::vector<Site::Team> teams) {
-  for (Site::Team& team : teams) team = ByDevice(site, std::move(team));
-  return teams;
 }
 
 ffi::Error Prepare(State* state, XlaCommunicators xla) {
@@ -108,10 +112,10 @@ ffi::Error Prepare(State* state, XlaCommunicators xla) {
     if (!xla.there()) return;
     const Ways ways = ChooseWays(*TheWorld());
     if (site.HasNodes() && ways.inside == Way::kNccl) {
-      xla.Request(ByDevice(site, site.AllNodes()), kNodeCommunicators);
+      xla.Request(state->nodes, kNodeCommunicators);
     }
     if (site.HasAligned() && ways.between == Way::kNccl) {
-      xla.Request(ByDevice(site, site.AllAligned()), kAlignedCommunicators);
+      xla.Request(state->aligned, kAlignedCommunicators);
     }
   });
 }
@@ -139,8 +143,8 @@ struct Link {
       order.push_back(static_cast<int>(at - there.begin()));
     }
     const auto me = std::find(devices.begin(), devices.end(), device);
-    return std::make_shared<NcclCommunicator>(*library, xla.Get(ByDevice(site, all), id),
-                                              me - devices.begin(), std::move(order));
+    return std::make_shared<NcclCommunicator>(*library, xla.Get(all, id), me - devices.begin(),
+                                              std::move(order));
   }
 };
 
@@ -148,17 +152,18 @@ struct Links {
   std::shared_ptr<Communicator> node, aligned;
 };
 
-Links Connected(const Site& site, const Site::Seat& seat, const XlaCommunicators& xla,
+Links Connected(const State& state, const Site::Seat& seat, const XlaCommunicators& xla,
                 int64_t device) {
+  const Site& site = state.site;
   const Ways ways = ChooseWays(*TheWorld());
   const Link link{site, xla, device};
   Links links;
   if (site.HasNodes()) {
-    links.node = link.Make(ways.inside, site.NodeOf(seat), site.AllNodes(), kNodeCommunicators);
+    links.node = link.Make(ways.inside, site.NodeOf(seat), state.nodes, kNodeCommunicators);
   }
   if (site.HasAligned()) {
     links.aligned =
-        link.Make(ways.between, site.AlignedWith(seat), site.AllAligned(), kAlignedCommunicators);
+        link.Make(ways.between, site.AlignedWith(seat), state.aligned, kAlignedCommunicators);
   }
   return links;
 }
@@ -174,7 +179,7 @@ ffi::Error Initialize(State* state, int32_t ordinal, XlaCommunicators xla) {
   return Guarded(site, [&] {
     if (xla.there()) return;
     const int64_t device = ThisDevice(ordinal);
-    Connected(site, site.Find(device), xla, device);
+    Connected(*state, site.Find(device), xla, device);
   });
 }
 
@@ -198,8 +203,9 @@ void CheckScratch(const Site& site, const Plan& plan, bool exchanges, size_t nby
       "build it anew");
 }
 
-void Enqueue(const Site& site, int64_t device, void* stream, const XlaCommunicators& xla,
+void Enqueue(const State& state, int64_t device, void* stream, const XlaCommunicators& xla,
              const ffi::AnyBuffer& x, const ffi::AnyBuffer& out, const Scratch8& scratch) {
+  const Site& site = state.site;
   const Site::Seat seat = site.Find(device);
   Shape shape{site.collective,  site.group_places(seat.group),   site.rows, x.size_bytes(),
               out.size_bytes(), ffi::ByteWidth(x.element_type())};
@@ -212,7 +218,7 @@ void Enqueue(const Site& site, int64_t device, void* stream, const XlaCommunicat
     if (!dtype) throw std::runtime_error("no kernel reduces this element type");
     arithmetic = {*dtype, site.op};
   }
-  const Links links = Connected(site, seat, xla, device);
+  const Links links = Connected(state, seat, xla, device);
   CheckScratch(site, plan, Exchanges(site, links, arithmetic), scratch.size_bytes());
   Execution::Setup setup;
   setup.schedule = &site.schedule;
@@ -231,8 +237,8 @@ void Enqueue(const Site& site, int64_t device, void* stream, const XlaCommunicat
 ffi::Error Execute(State* state, int32_t ordinal, void* stream, XlaCommunicators xla,
                    ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> out,
                    ffi::Result<Scratch8> scratch) {
-  const Site& site = state->site;
-  return Guarded(site, [&] { Enqueue(site, ThisDevice(ordinal), stream, xla, x, *out, *scratch); });
+  return Guarded(state->site,
+                 [&] { Enqueue(*state, ThisDevice(ordinal), stream, xla, x, *out, *scratch); });
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,

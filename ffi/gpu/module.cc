@@ -13,6 +13,7 @@
 
 #include "ffi/gpu/handlers.h"
 #include "ffi/gpu/nccl_library.h"
+#include "ffi/gpu/runtime.h"
 #include "ffi/gpu/world.h"
 #include "kernels/gpu/kernels.h"
 
@@ -91,19 +92,23 @@ std::pair<bool, std::string> Nccl() {
   return {true, library->version() + " (" + library->origin() + ")"};
 }
 
-// For checks of the kernels alone; `stream` and pointers are the addresses of device buffers.
-int Reduce(int dtype, int op, uintptr_t dst, const std::vector<uintptr_t>& sources, size_t count,
-           uintptr_t stream) {
+// For checks of the kernels alone, on the default stream of the current device; pointers are the
+// addresses of device buffers.
+int Reduce(int dtype, int op, uintptr_t dst, const std::vector<uintptr_t>& sources, size_t count) {
   std::vector<const void*> srcs;
   for (const uintptr_t source : sources) srcs.push_back(reinterpret_cast<const void*>(source));
   return pccl_gpu_reduce(dtype, op, reinterpret_cast<void*>(dst), srcs.data(),
-                         static_cast<int>(srcs.size()), count, reinterpret_cast<void*>(stream));
+                         static_cast<int>(srcs.size()), count, nullptr);
 }
 
-int Permute(uintptr_t dst, uintptr_t src, int64_t rows, int64_t cols, size_t block_nbytes,
-            uintptr_t stream) {
+int Permute(uintptr_t dst, uintptr_t src, int64_t rows, int64_t cols, size_t block_nbytes) {
   return pccl_gpu_permute(reinterpret_cast<void*>(dst), reinterpret_cast<const void*>(src), rows,
-                          cols, block_nbytes, reinterpret_cast<void*>(stream));
+                          cols, block_nbytes, nullptr);
+}
+
+void Copy(uintptr_t dst, uintptr_t src, size_t nbytes) {
+  pccl::gpu::CopyAsync(reinterpret_cast<void*>(dst), reinterpret_cast<const void*>(src), nbytes,
+                       nullptr);
 }
 
 }  // namespace
@@ -126,8 +131,11 @@ NB_MODULE(PCCL_GPU_MODULE, m) {
   m.def("nccl_version", &Nccl,
         "(True, version and file of the NCCL library in use) or (False, why there is none).");
   m.def("reduce", &Reduce, nb::arg("dtype"), nb::arg("op"), nb::arg("dst"), nb::arg("sources"),
-        nb::arg("count"), nb::arg("stream"), "Enqueues one reduction; returns its code.");
+        nb::arg("count"), "Enqueues one reduction; returns its code.");
   m.def("permute", &Permute, nb::arg("dst"), nb::arg("src"), nb::arg("rows"), nb::arg("cols"),
-        nb::arg("block_nbytes"), nb::arg("stream"),
-        "Enqueues one permutation of blocks; returns its code.");
+        nb::arg("block_nbytes"), "Enqueues one permutation of blocks; returns its code.");
+  m.def("copy", &Copy, nb::arg("dst"), nb::arg("src"), nb::arg("nbytes"), "Enqueues a copy.");
+  m.def(
+      "synchronize", [] { pccl::gpu::Synchronize(nullptr); },
+      nb::call_guard<nb::gil_scoped_release>(), "Waits for what was enqueued.");
 }

@@ -61,6 +61,10 @@ void ZeroAsync(void* dst, size_t nbytes, Stream stream) {
   Check(PCCL_RT(MemsetAsync)(dst, 0, nbytes, Raw(stream)), "memset");
 }
 
+void Synchronize(Stream stream) {
+  Check(PCCL_RT(StreamSynchronize)(Raw(stream)), "work in a stream");
+}
+
 int CurrentDevice() {
   int ordinal = 0;
   Check(PCCL_RT(GetDevice)(&ordinal), "current device");

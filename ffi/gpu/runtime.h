@@ -22,6 +22,9 @@ void Copy2DAsync(void* dst, size_t dst_stride, const void* src, size_t src_strid
                  size_t rows, Stream stream);
 void ZeroAsync(void* dst, size_t nbytes, Stream stream);
 
+// Waits for what is in the stream.
+void Synchronize(Stream stream);
+
 int CurrentDevice();
 void SetDevice(int ordinal);
 

@@ -1,5 +1,6 @@
 #include "ffi/gpu/site.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace pccl::gpu {
@@ -41,6 +42,16 @@ std::vector<Site::Team> Site::AllAligned() const {
     }
   }
   return teams;
+}
+
+bool Site::HasNodes() const {
+  return std::any_of(schedule.phases.begin(), schedule.phases.end(),
+                     [](const Phase& phase) { return phase.intra; });
+}
+
+bool Site::HasAligned() const {
+  return std::any_of(schedule.phases.begin(), schedule.phases.end(),
+                     [](const Phase& phase) { return !phase.intra && !phase.vendor; });
 }
 
 std::vector<int64_t> Site::DevicesOf(const Team& team) const {

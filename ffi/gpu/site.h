@@ -42,8 +42,9 @@ struct Site {
   std::vector<Team> AllAligned() const;
   std::vector<int64_t> DevicesOf(const Team& team) const;
 
-  bool HasNodes() const { return schedule.local > 1; }
-  bool HasAligned() const { return schedule.nodes > 1; }
+  // Whether any phase joins the teams of the kind.
+  bool HasNodes() const;
+  bool HasAligned() const;
   const int64_t* group_places(int64_t group) const { return &places[Begin(group)]; }
   // Where the device sits. Throws std::runtime_error where it is in no group.
   Seat Find(int64_t device) const;

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from pccl_jax.schedule import build, encode, gpu_scratch_bytes
+from pccl_jax.schedule import Inter, Schedule, build, encode, gpu_scratch_bytes
 from pccl_jax.types import Collective, Op
 
 S32 = 4  # XLA's code of int32
@@ -50,6 +50,7 @@ class Program:
         ffi: minor versions of XLA's FFI and of its collectives extension.
         first_id: the id of the process's first device.
         missing_scratch: bytes less than needed.
+        schedule: in place of the algorithm's.
     """
 
     collective: Collective
@@ -60,6 +61,7 @@ class Program:
     ffi: tuple[int, int] = (5, 2)
     first_id: int = 0
     missing_scratch: int = 0
+    schedule: Schedule | None = None
     keep: list[np.ndarray] = field(default_factory=list)
 
     def array(self, values: object) -> int:
@@ -73,7 +75,7 @@ def run(fake: ctypes.CDLL, p: Program, count: int = 12) -> str:
     big, small = (count, count) if p.collective is Collective.ALL_REDUCE else (count * n, count)
     gathers = p.collective is Collective.ALL_GATHER
     in_count, out_count = (small, big) if gathers else (big, small)
-    schedule = build(p.algorithm, p.collective, *p.shape)
+    schedule = p.schedule or build(p.algorithm, p.collective, *p.shape)
     program = encode(schedule)
     scratch = gpu_scratch_bytes(schedule, 4 * in_count, 4 * out_count) - p.missing_scratch
     raw = _Program(
@@ -149,6 +151,16 @@ def test_the_rank_is_that_of_the_device(handlers: ctypes.CDLL, version: str) -> 
             program = Program(collective, (2, 2), TWO_GROUPS, devices, ffi=VERSIONS[version])
             assert run(handlers, program) == ""
             assert run(handlers, replace(program, algorithm="hier_nccl")) == ""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("collective", Collective)
+def test_one_rank(handlers: ctypes.CDLL, collective: Collective, version: str) -> None:
+    """All that a machine with one GPU can try of NCCL."""
+    split = collective is not Collective.ALL_REDUCE
+    alone = Schedule(collective, "one rank", 1, 1, split, (Inter(collective),))
+    program = Program(collective, (1, 1), [[0]], [0], ffi=VERSIONS[version], schedule=alone)
+    assert run(handlers, program) == ""
 
 
 def test_ids_that_are_not_ordinals(handlers: ctypes.CDLL) -> None:

@@ -80,6 +80,7 @@ void ZeroAsync(void* dst, size_t nbytes, Stream stream) {
   fake::Enqueue(stream, [=] { std::memset(dst, 0, nbytes); });
 }
 
+void Synchronize(Stream stream) { fake::Drain(stream); }
 int CurrentDevice() { return fake::device; }
 void SetDevice(int ordinal) { fake::device = ordinal; }
 bool IsCapturing(Stream) { return fake::is_capturing; }

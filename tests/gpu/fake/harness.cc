@@ -170,6 +170,10 @@ std::string Prepare(const FakeCall& call, Test* test) {
 #pragma GCC visibility push(default)
 extern "C" {
 
+// For calls of the kernels alone.
+void* fake_stream() { return fake::NewStream(); }
+void fake_drain(void* stream) { fake::Drain(stream); }
+
 // Bytes of scratch: all, and where nothing is exchanged by messages in collectives.
 int fake_scratch(const FakeCall* call, size_t* all, size_t* native) {
   Test test;
