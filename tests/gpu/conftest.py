@@ -19,6 +19,7 @@ SOURCES = [
     *(ROOT / "ffi" / "gpu" / f"{name}.cc" for name in ("mpi_communicator", "nccl_communicator")),
     ROOT / "ffi" / "gpu" / "nccl_library.cc",
     ROOT / "ffi" / "schedule.cc",
+    ROOT / "ffi" / "transport" / "mpi_library.cc",
     ROOT / "kernels" / "copy.cc",
     ROOT / "kernels" / "reduce.cc",
 ]

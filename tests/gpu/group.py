@@ -207,6 +207,38 @@ def shape_of(nodes: int, local: int) -> str:
     return f"{nodes}x{local}"
 
 
+def run_one_rank(fake: ctypes.CDLL, case: Case, mpi: Any, rank: int) -> str:
+    """Runs the collective for one rank; the others are other processes of mpi4py's world.
+
+    Args:
+        fake: the library.
+        case: the collective.
+        mpi: the module ``mpi4py.MPI``.
+        rank: which of the schedule's this process is.
+
+    Returns:
+        What is wrong, or ``""``.
+    """
+    inputs = case.inputs()
+    want = case.expected(inputs)[rank]
+    program, axis = encode(case.schedule), case.axis
+    call = call_of(case, program, axis, inputs[0].nbytes, want.nbytes)
+    out, scratch = _Buffer(want.nbytes), _Buffer(scratch_bytes(fake, call)[0])
+    fake.fake_run_over_mpi.restype = ctypes.c_char_p
+    error = fake.fake_run_over_mpi(
+        ctypes.byref(call),
+        mpi.__file__.encode(),
+        mpi.ANY_SOURCE,
+        ctypes.c_uint64(mpi._handleof(mpi.COMM_WORLD)),
+        ctypes.c_int64(rank),
+        *(ctypes.c_void_p(x.ctypes.data) for x in (inputs[rank], out.data, scratch.data)),
+    )
+    for buffer in (out, scratch):
+        buffer.check()
+    same = (out.data.view(want.dtype).reshape(want.shape) == want).all()
+    return error.decode() or ("" if same else f"wrong result on rank {rank} of {case}")
+
+
 def chunk_count(case_count: int, schedule: Schedule) -> int:
     """Elements for an all-reduce that are about as many as ``case_count`` a chunk."""
     if schedule.collective is not Collective.ALL_REDUCE:

@@ -100,7 +100,9 @@ def _permutations(device: Device) -> int:
     return cases
 
 
-def measure(device: Device | None = None, sizes: tuple[int, ...] = (64, 128, 256)) -> Iterator[Row]:
+def measure(
+    device: Device | None = None, sizes: tuple[int, ...] = (64, 128, 256), repeats: int = 20
+) -> Iterator[Row]:
     """GB/s of sums of f32 and bf16, k = 2 and 8, beside a copy of as many bytes; sizes in MiB."""
     device = device or Gpu()
     module = device.module
@@ -108,19 +110,20 @@ def measure(device: Device | None = None, sizes: tuple[int, ...] = (64, 128, 256
         nbytes = mib * MIB
         arrays = [device.upload(np.full(nbytes // 4, j, np.float32)) for j in range(9)]
         dst, *sources = (device.address(x) for x in arrays)
-        copied = 2 * nbytes / _seconds(module, partial(module.copy, dst, sources[0], nbytes))
+        copy = partial(module.copy, dst, sources[0], nbytes)
+        copied = 2 * nbytes / _seconds(module, copy, repeats)
         yield f"copy {mib} MiB", "ok", f"{copied / 1e9:.0f} GB/s"
         for dtype, k in itertools.product((np.float32, ml_dtypes.bfloat16), (2, 8)):
             kind = np.dtype(dtype)
             count, code = nbytes // kind.itemsize, GPU_REDUCE_DTYPES[kind.name]
             reduce = partial(module.reduce, code, 0, dst, sources[:k], count)
-            rate = (k + 1) * nbytes / _seconds(module, reduce)
+            rate = (k + 1) * nbytes / _seconds(module, reduce, repeats)
             state = "ok" if rate >= TARGET * copied else "SLOW"
             detail = f"{rate / 1e9:.0f} GB/s, {rate / copied:.0%} of a copy"
             yield f"sum of {k} {kind.name} {mib} MiB", state, detail
 
 
-def _seconds(module: Any, enqueue: Callable[[], object], repeats: int = 20) -> float:
+def _seconds(module: Any, enqueue: Callable[[], object], repeats: int) -> float:
     """Of one call, the best of five series."""
     enqueue()
     module.synchronize()

@@ -65,6 +65,8 @@ struct Test {
   std::vector<Group> nodes, aligned;
   fake::MpiNetwork network;
   std::vector<std::unique_ptr<fake::Mpi>> processes;
+  pccl::MpiLibrary* real_mpi = nullptr;  // where ranks are processes
+  int64_t comm = 0;
 };
 
 Shape ShapeOf(const FakeCall& call) {
@@ -94,7 +96,11 @@ std::unique_ptr<Communicator> Connect(Test* test, Transport transport, const Gro
   }
   const int64_t each = test->call->devices_in_process;
   MpiSettings settings;
-  settings.mpi = test->processes[static_cast<size_t>(me / each)].get();
+  settings.mpi = test->real_mpi;
+  settings.comm = test->comm;
+  if (test->real_mpi == nullptr) {
+    settings.mpi = test->processes[static_cast<size_t>(me / each)].get();
+  }
   settings.devices = each;
   settings.gpu_aware = transport == kAwareMpi;
   settings.timeout_s = test->call->timeout_s;
@@ -181,6 +187,28 @@ int fake_scratch(const FakeCall* call, size_t* all, size_t* native) {
   *all = test.plan.scratch.nbytes();
   *native = test.plan.scratch.exchange.begin;
   return 0;
+}
+
+// For one rank of several processes, whose MPI ranks are those of the schedule. Returns an error
+// text, valid until the next call, or "".
+const char* fake_run_over_mpi(const FakeCall* call, const char* mpi4py_file, int any_source,
+                              uint64_t comm, int64_t rank, const void* in, void* out,
+                              void* scratch) {
+  static std::string error;
+  Test test;
+  try {
+    error = Prepare(*call, &test);
+    if (!error.empty()) return error.c_str();
+    const auto mpi = pccl::MpiLibrary::Bind(mpi4py_file, any_source);
+    MakeGroups(&test);
+    test.real_mpi = mpi.get();
+    test.comm = static_cast<int64_t>(comm);
+    RunRank(&test, rank, in, out, scratch, 1);
+    error = fake::Failure();
+  } catch (const std::exception& e) {
+    error = e.what();
+  }
+  return error.c_str();
 }
 
 // The texts of all ranks that fail, one a line, go to `errors`. Returns how many fail.
