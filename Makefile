@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Options for CMake, e.g. CMAKE_DEFINES='PCCL_SANITIZE=address'
 CMAKE_DEFINES ?=
+# Whether to build the GPU module as well: with nvcc, for all cards, that takes minutes.
+CUDA ?= OFF
 BUILD_DIR ?= build/$(notdir $(VENV))
 # The jaxlib whose FFI headers we build against; pyproject.toml says why.
 HEADERS_JAXLIB := 0.10.2
@@ -101,8 +103,11 @@ format: $(VENV)/.deps ## rewrite the sources as lint wants them
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-gpu-check: ## compile all GPU kernels with nvcc and hipcc, where these are installed
-	tools/gpu_compile.sh $(BUILD_DIR)/gpu
+# The module is built for one card. On a machine that has a GPU: tools/gpu_check.py
+gpu-check: $(VENV)/.deps ## compile the GPU module with nvcc and the kernels with hipcc, where installed
+	PYTHON=$(abspath $(BIN))/python PATH="$(abspath $(BIN)):$$PATH" \
+	  XLA_INCLUDE_DIR=$(abspath $(VENV)/ffi-headers/jaxlib/include) \
+	  tools/gpu_compile.sh $(BUILD_DIR)/gpu
 
 # Of jax's own version, and in a folder that nothing else looks into. Needs the CUDA toolkit's
 # libdevice, and downloads 143 MB the first time.
@@ -162,6 +167,7 @@ $(VENV)/.built: $(VENV)/.deps CMakeLists.txt $(NATIVE_SOURCES)
 	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install --no-build-isolation --no-deps \
 	  --config-settings=build-dir=$(BUILD_DIR) \
 	  --config-settings=cmake.define.PCCL_XLA_INCLUDE_DIR=$(abspath $(VENV)/ffi-headers/jaxlib/include) \
+	  --config-settings=cmake.define.PCCL_CUDA=$(CUDA) \
 	  $(foreach define,$(CMAKE_DEFINES),'--config-settings=cmake.define.$(define)') \
 	  --editable .
 	@touch $@

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ffi/call_site.h"
+#include "ffi/handlers_types.h"
 #include "ffi/hash.h"
 #include "ffi/meeting.h"
 #include "ffi/world.h"
@@ -25,43 +26,6 @@ struct State {
   CallSite site;
 };
 ffi::TypeId State::id = {};
-
-std::optional<DType> ReducibleType(ffi::DataType type) {
-  switch (type) {
-    case ffi::DataType::PRED:
-      return DType::kBool;
-    case ffi::DataType::S8:
-      return DType::kInt8;
-    case ffi::DataType::S16:
-      return DType::kInt16;
-    case ffi::DataType::S32:
-      return DType::kInt32;
-    case ffi::DataType::S64:
-      return DType::kInt64;
-    case ffi::DataType::U8:
-      return DType::kUint8;
-    case ffi::DataType::U16:
-      return DType::kUint16;
-    case ffi::DataType::U32:
-      return DType::kUint32;
-    case ffi::DataType::U64:
-      return DType::kUint64;
-    case ffi::DataType::F16:
-      return DType::kFloat16;
-    case ffi::DataType::BF16:
-      return DType::kBfloat16;
-    case ffi::DataType::F32:
-      return DType::kFloat32;
-    case ffi::DataType::F64:
-      return DType::kFloat64;
-    case ffi::DataType::C64:
-      return DType::kComplex64;
-    case ffi::DataType::C128:
-      return DType::kComplex128;
-    default:
-      return std::nullopt;
-  }
-}
 
 // Runs `body`, which returns an error text or "", and returns the text; also of what it throws: no
 // exception may cross into XLA.
@@ -102,6 +66,9 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.patience = Patience::FromEnvironment();
     site.digest = HashOf({program.begin(), program.end()}, 0);
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
+    if (fault.empty() && site.schedule.HasInter()) {
+      fault = site.label + ": algorithm '" + site.algorithm + "' is for GPUs; on CPU take another";
+    }
     return fault.empty() ? site.Validate() : fault;
   });
   if (!error.empty()) return ffi::Unexpected(ffi::Error::InvalidArgument(error));

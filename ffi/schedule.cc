@@ -1,5 +1,7 @@
 #include "ffi/schedule.h"
 
+#include <algorithm>
+
 namespace pccl {
 namespace {
 
@@ -16,7 +18,8 @@ Phase DecodePhase(const int64_t* record) {
   Phase phase;
   phase.intra = record[0] == 0;
   phase.vendor = record[0] == 2;
-  if (phase.intra || phase.vendor) {
+  phase.inter = record[0] == 3;
+  if (record[0] != 1) {
     phase.collective = static_cast<Collective>(record[1]);
     return phase;
   }
@@ -68,6 +71,10 @@ const Phase& Schedule::PhaseOf(int64_t round) const {
   return phases[k];
 }
 
+bool Schedule::HasInter() const {
+  return std::any_of(phases.begin(), phases.end(), [](const Phase& p) { return p.inter; });
+}
+
 std::string Schedule::Decode(const int64_t* program, size_t size, Schedule* schedule) {
   if (size < kHeader || program[0] != kVersion) return "schedule: unknown program version";
   schedule->nodes = program[1];
@@ -82,9 +89,9 @@ std::string Schedule::Decode(const int64_t* program, size_t size, Schedule* sche
     if (phase.vendor && (phases != 1 || schedule->local != 1)) {
       return "schedule: the MPI library does a collective whole or not at all";
     }
-    if (!phase.intra && !phase.vendor &&
-        (phase.count < 1 || phase.count > schedule->chunks() || phase.senders_begin < 0 ||
-         phase.senders_end > schedule->nodes)) {
+    const bool step = !phase.intra && !phase.inter && !phase.vendor;
+    if (step && (phase.count < 1 || phase.count > schedule->chunks() || phase.senders_begin < 0 ||
+                 phase.senders_end > schedule->nodes)) {
       return "schedule: step " + std::to_string(k) + " is malformed";
     }
     phase.first_round = schedule->rounds;

@@ -22,13 +22,15 @@ struct Index {
   int64_t At(int64_t rank, int64_t modulus) const;
 };
 
-// Either a collective among the ranks of a node, or `times` rounds of messages in the
-// rank-aligned groups, or the whole collective done by the MPI library: then it is the only
-// phase, and nobody is a sender. `first_round` numbers the rounds of a schedule through all phases.
+// Either a collective among the ranks of a node (`intra`) or of each rank-aligned group (`inter`:
+// on GPUs only), or `times` rounds of messages in the rank-aligned groups, or the whole collective
+// done by the MPI library: then it is the only phase, and nobody is a sender. `first_round` numbers
+// the rounds of a schedule through all phases.
 struct Phase {
   bool intra = false;
+  bool inter = false;
   bool vendor = false;
-  Collective collective = Collective::kAllGather;  // of an intra or vendor phase
+  Collective collective = Collective::kAllGather;  // of all but steps
   Index to, first;
   int64_t count = 0;
   Action action = Action::kCopy;
@@ -60,6 +62,7 @@ struct Schedule {
   int64_t ranks() const { return nodes * local; }
   int64_t chunks() const { return split ? nodes : 1; }
   const Phase& PhaseOf(int64_t round) const;
+  bool HasInter() const;
 
   // Reads the int64 program of pccl_jax/schedule/encode.py. Returns an error text, or "".
   static std::string Decode(const int64_t* program, size_t size, Schedule* schedule);

@@ -43,6 +43,7 @@ __all__ = [
     "canonicalize_axis",
     "check_vma",
     "devices_fixed",
+    "distributed_client",
     "distributed_state",
     "hide_call_orders",
     "in_description",
@@ -175,6 +176,11 @@ def new_call_number(ctx: mlir.LoweringRuleContext) -> tuple[str, int]:
     module = ctx.module_context
     name = module.module.operation.attributes["sym_name"]
     return str(name).strip('"'), int(next(module.channel_iterator))
+
+
+def distributed_client() -> Any:
+    """The client of jax.distributed's key-value store, None where there is none."""
+    return _distributed.global_state.client
 
 
 def distributed_state() -> tuple[int, int] | None:

@@ -139,13 +139,17 @@ def test_cli_loads_a_subcommand_only_when_asked() -> None:
 @pytest.mark.parametrize("path", CPP_FILES, ids=name_of)
 def test_cpp_includes_stay_in_their_place(path: Path) -> None:
     where, includes = name_of(path), includes_of(path)
-    if where != "ffi/module.cc":
+    if where not in ("ffi/module.cc", "ffi/gpu/module.cc"):
         assert not [name for name in includes if name.startswith("nanobind")]
         assert not [name for name in includes if name == "Python.h"]
-    if not re.fullmatch(r"ffi/handlers\w*\.(h|cc)", where):
+    if not re.fullmatch(r"ffi/(gpu/)?handlers\w*\.(h|cc)", where):
         assert not [name for name in includes if name.startswith("xla/")]
     if where.startswith("kernels/"):
         assert not [name for name in includes if name.startswith(("ffi/", "xla/"))]
+    if not (where.startswith("kernels/gpu/") or where == "ffi/gpu/runtime.cc"):
+        assert not [name for name in includes if name.startswith(("cuda", "hip/"))]
+    if not where.startswith("ffi/gpu/"):
+        assert not [name for name in includes if name.startswith("ffi/gpu/")]
     if where.startswith("ffi/transport/"):
         assert not [name for name in includes if name.startswith("ffi/handlers")]
 
@@ -155,7 +159,7 @@ def test_cpp_libraries_stay_in_their_place(path: Path) -> None:
     where, code = name_of(path), code_of(path)
     if not where.startswith("ffi/transport/mpi"):
         assert not re.findall(r"\bP?MPIX?_[A-Z]\w*|<mpi\w*\.h>", code)
-    if not where.startswith("ffi/transport/nccl"):
+    if not where.startswith("ffi/gpu/nccl_library"):
         assert not re.findall(r"\bnccl[A-Z]\w*|<r?nccl\.h>", code)
 
 

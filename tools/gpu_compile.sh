@@ -1,36 +1,54 @@
 #!/usr/bin/env bash
-# Compiles all GPU kernels with every GPU compiler there is; none is needed to build the package.
+# Compiles what runs on GPUs with every GPU compiler there is: the whole module with nvcc, kernels and
+# runtime with hipcc. None is needed to build the package.
 #
-#   tools/gpu_compile.sh [FOLDER]      objects go to FOLDER, by default build/gpu
-#   CUDA_ARCH=sm_100 HIP_ARCH=gfx942   other cards
-#   NVCC=... HIPCC=...                 other compilers; options may follow the name
+#   tools/gpu_compile.sh [FOLDER]          builds go to FOLDER, by default build/gpu
+#   CUDA_ARCH=100 HIP_ARCH=gfx942          other cards
+#   NVCC=... HIPCC=...                     other compilers; options of hipcc may follow the name
+#   PYTHON=... XLA_INCLUDE_DIR=...         the interpreter to build for (it needs nanobind), and the
+#                                          FFI headers, where its jaxlib is not 0.10.2
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=${1:-build/gpu}
 mkdir -p "$out"
-source=kernels/gpu/kernels.cu
 status=0
 
-# Two rounding steps must stay two on every device, so that results are those of the CPU.
-compile() {  # compile NAME COMMAND...
-  local name=$1 begin=$SECONDS
-  shift
-  if ! command -v "$1" > /dev/null; then
-    echo "NOT COMPILED for $name: there is no $1 on the PATH." >&2
-    return
-  fi
-  if "$@"; then
-    echo "compiled for $name in $((SECONDS - begin)) s"
+attempt() {  # attempt NAME COMPILER FUNCTION
+  local begin=$SECONDS
+  if ! command -v "$2" > /dev/null; then
+    echo "NOT COMPILED for $1: there is no $2 on the PATH." >&2
+  elif "$3"; then
+    echo "compiled for $1 in $((SECONDS - begin)) s"
   else
-    echo "FAILED for $name: $*" >&2
+    echo "FAILED for $1" >&2
     status=1
   fi
 }
 
-read -ra nvcc <<< "${NVCC:-nvcc}"
+# The module must load, and say so, on a machine without a driver.
+cuda() {
+  local python=${PYTHON:-python3}
+  local options=(-DPython_EXECUTABLE="$python" -DPCCL_CUDA=ON
+    -DPCCL_CUDA_ARCHITECTURES="${CUDA_ARCH:-90}-real" -DCMAKE_CUDA_COMPILER="$(command -v "$nvcc")")
+  if [ -n "${XLA_INCLUDE_DIR:-}" ]; then options+=(-DPCCL_XLA_INCLUDE_DIR="$XLA_INCLUDE_DIR"); fi
+  { cmake -S . -B "$out/cuda" "${options[@]}" &&
+    cmake --build "$out/cuda" --target _pccl_cuda --parallel 2; } > "$out/cuda.log" 2>&1 ||
+    { cat "$out/cuda.log" >&2; return 1; }
+  (cd "$out/cuda" && "$python" -c "import _pccl_cuda as m; print('NCCL:', m.nccl_version()[1])")
+}
+
+# Two rounding steps must stay two on every device, so that results are those of the CPU.
+hip() {
+  export HIP_PLATFORM=amd
+  local options=(-std=c++17 -I. -Wall -Wextra)
+  "${hipcc[@]}" -x hip -O1 --offload-arch="${HIP_ARCH:-gfx90a}" -ffp-contract=off "${options[@]}" \
+    -c kernels/gpu/kernels.cu -o "$out/hip.o" &&
+    "${hipcc[@]}" -x c++ -O1 -D__HIP_PLATFORM_AMD__ "${options[@]}" \
+      -c ffi/gpu/runtime.cc -o "$out/hip_runtime.o"
+}
+
+nvcc=${NVCC:-nvcc}
 read -ra hipcc <<< "${HIPCC:-hipcc}"
-compile "CUDA ${CUDA_ARCH:-sm_90}" "${nvcc[@]}" -std=c++17 -O3 -I. -arch="${CUDA_ARCH:-sm_90}" \
-  -fmad=false --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra -c "$source" -o "$out/cuda.o"
-HIP_PLATFORM=amd compile "HIP ${HIP_ARCH:-gfx90a}" "${hipcc[@]}" -x hip -std=c++17 -O1 -I. \
-  --offload-arch="${HIP_ARCH:-gfx90a}" -ffp-contract=off -Wall -Wextra -c "$source" -o "$out/hip.o"
+attempt "CUDA sm_${CUDA_ARCH:-90}" "$nvcc" cuda
+attempt "HIP ${HIP_ARCH:-gfx90a}" "${hipcc[0]}" hip
 exit "$status"

@@ -15,7 +15,11 @@ template <class H>
 class Library final : public MpiLibrary {
  public:
   Library(void* file, const char* name, H byte, void* status_ignore, int any_source)
-      : name_(name), byte_(byte), status_ignore_(status_ignore), any_source_(any_source) {
+      : file_(file),
+        name_(name),
+        byte_(byte),
+        status_ignore_(status_ignore),
+        any_source_(any_source) {
     Load(file, isend_, "MPI_Isend");
     Load(file, irecv_, "MPI_Irecv");
     Load(file, test_, "MPI_Test");
@@ -129,6 +133,19 @@ class Library final : public MpiLibrary {
     Check(set_attr_(Narrow(comm_self), key, reinterpret_cast<void*>(function)));
   }
 
+  // MPICH and its relatives have one function for all kinds of GPU, Open MPI one for each.
+  bool KnowsGpus(bool amd) const override {
+    constexpr int kCuda = 0, kHip = 2;
+    using Query = int (*)();
+    using QueryKind = int (*)(int, int*);
+    int found = 0;
+    if (const auto query = Optional<QueryKind>("MPIX_GPU_query_support")) {
+      return query(amd ? kHip : kCuda, &found) == 0 && found != 0;
+    }
+    const auto query = Optional<Query>(amd ? "MPIX_Query_rocm_support" : "MPIX_Query_cuda_support");
+    return query != nullptr && query() != 0;
+  }
+
   const char* name() const override { return name_; }
 
  private:
@@ -179,6 +196,12 @@ class Library final : public MpiLibrary {
     throw std::runtime_error(std::string("pccl_jax: MPI: ") + text);
   }
 
+  template <class F>
+  F Optional(const char* symbol) const {
+    return reinterpret_cast<F>(dlsym(file_, symbol));
+  }
+
+  void* file_;
   const char* name_;
   H byte_;
   void* status_ignore_;

@@ -52,6 +52,9 @@ class MpiLibrary {
   // Has `function` called when MPI is finalised, before anything of it is gone.
   virtual void BeforeFinalize(Handle comm_self, void (*function)()) = 0;
 
+  // Whether it says that messages may be in the memory of a GPU: an AMD one, or NVIDIA's.
+  virtual bool KnowsGpus(bool amd) const = 0;
+
   // "mpich", "openmpi" or "mpi-abi".
   virtual const char* name() const = 0;
 

@@ -23,7 +23,10 @@ from pccl_jax.runtime.world import World
 _SHARED_MIB = 32
 
 #: Settings that change what is sent, or how it is cut.
-_ALIKE = ("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_CMA", "PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB")
+_ALIKE = (
+    *("PCCL_ALGORITHM", "PCCL_CHECK", "PCCL_CMA", "PCCL_GPU_TRANSPORT"),
+    *("PCCL_RANKS_PER_NODE", "PCCL_SHM_MIB"),
+)
 
 
 def library_name(mpi: Any) -> str:
@@ -113,7 +116,8 @@ def join(mpi: Any, comm: Any, here: Any, process: int, *, ordered: bool) -> Worl
     numbers = range(len(leaders))
     hosts, nics = tuple(names[i] for i in numbers), tuple(cards[i] for i in numbers)
     leave_at_exit()
-    return World(process, tuple(host_of), hosts, nics, name, comm, number)
+    device_comm = None if ordered else comm.Split(key=process)
+    return World(process, tuple(host_of), hosts, nics, name, comm, device_comm, number)
 
 
 def _share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:

@@ -18,6 +18,7 @@ class World:
         nics: network interfaces of each host, by number.
         mpi: name of the MPI library, e.g. ``mpich``.
         comm: the mpi4py communicator that belongs to pccl_jax.
+        device_comm: another, for messages between GPUs; rank = process. None for a communicator's.
         number: by which the extension knows it; 0 for the program's.
     """
 
@@ -27,6 +28,7 @@ class World:
     nics: tuple[tuple[str, ...], ...]
     mpi: str
     comm: Any
+    device_comm: Any
     number: int = 0
 
     @property

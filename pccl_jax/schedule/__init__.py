@@ -15,6 +15,7 @@ from pccl_jax.schedule.encode import decode as decode
 from pccl_jax.schedule.encode import encode as encode
 from pccl_jax.schedule.ir import Action as Action
 from pccl_jax.schedule.ir import Index as Index
+from pccl_jax.schedule.ir import Inter as Inter
 from pccl_jax.schedule.ir import Intra as Intra
 from pccl_jax.schedule.ir import Schedule as Schedule
 from pccl_jax.schedule.ir import Step as Step
@@ -26,4 +27,5 @@ from pccl_jax.schedule.registry import is_hierarchical as is_hierarchical
 from pccl_jax.schedule.registry import names as names
 from pccl_jax.schedule.registry import register as register
 from pccl_jax.schedule.registry import supports as supports
+from pccl_jax.schedule.scratch import gpu_scratch_bytes as gpu_scratch_bytes
 from pccl_jax.schedule.transpose import transpose as transpose

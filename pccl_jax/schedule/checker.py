@@ -38,7 +38,7 @@ import operator
 
 import numpy as np
 
-from pccl_jax.schedule.ir import Action, Intra, Schedule, Step, Vendor
+from pccl_jax.schedule.ir import Action, Inter, Intra, Schedule, Step, Vendor
 from pccl_jax.schedule.ledger import Ints, Ledger, Place, SetLedger, WeightLedger
 from pccl_jax.types import Collective
 
@@ -68,8 +68,11 @@ def _enter(phase: object, ledger: Ledger) -> None:
     elif isinstance(phase, Intra):
         _check_intra(phase, ledger.place)
         ledger.intra(phase.collective)
+    elif isinstance(phase, Inter):
+        _check_inter(phase, ledger.place)
+        ledger.inter(phase.collective)
     else:
-        ledger.place.refuse(f"got {phase!r}, expected an Intra or a Step")
+        ledger.place.refuse(f"got {phase!r}, expected an Intra, an Inter or a Step")
 
 
 def _play(step: Step, ledger: Ledger) -> None:
@@ -103,6 +106,13 @@ def _check_intra(phase: Intra, place: Place) -> None:
         place.refuse(f"got {phase}, expected none where a node has one rank")
     if not place.schedule.split and phase.collective is not Collective.ALL_REDUCE:
         place.refuse(f"got {phase}, expected Intra(ALL_REDUCE) where split=False")
+
+
+def _check_inter(phase: Inter, place: Place) -> None:
+    if place.schedule.nodes == 1:
+        place.refuse(f"got {phase}, expected none where there is one node")
+    if not place.schedule.split and phase.collective is not Collective.ALL_REDUCE:
+        place.refuse(f"got {phase}, expected Inter(ALL_REDUCE) where split=False")
 
 
 def _check_step(step: Step, place: Place) -> tuple[Ints, Ints]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pccl_jax.schedule.ir import Action, Index, Intra, Schedule, Step, Vendor
+from pccl_jax.schedule.ir import Action, Index, Inter, Intra, Schedule, Step, Vendor
 
 _SIGNS = {Action.COPY: "copy", Action.REDUCE: "reduce", Action.COMBINE: "combine"}
 
@@ -27,6 +27,8 @@ def render(schedule: Schedule, *, max_nodes: int = 8) -> str:
     for phase in schedule.phases:
         if isinstance(phase, Intra):
             lines.append(f"within each node: {phase.collective.label} among {schedule.local} ranks")
+        elif isinstance(phase, Inter):
+            lines.append(f"between nodes: {phase.collective.label} among {schedule.nodes} ranks")
         elif isinstance(phase, Vendor):
             lines.append("as the MPI library does it")
         elif schedule.nodes <= max_nodes:

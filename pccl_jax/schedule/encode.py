@@ -4,6 +4,7 @@ An int64 array: a header of 5, then a record of 12 for each phase.
 
 Header: version, nodes, local, split (0 or 1), number of phases.
 :class:`Intra`: 0, collective, ten zeros. :class:`Vendor`: 2, collective, ten zeros.
+:class:`Inter`: 3, collective, ten zeros.
 :class:`Step`: 1, to.flip, to.add, first.keep, first.flip, first.add, count, action, times,
 stride, senders[0], senders[1]. (``to.keep`` is always -1.)
 
@@ -17,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pccl_jax.errors import ScheduleError
-from pccl_jax.schedule.ir import Action, Index, Intra, Phase, Schedule, Step, Vendor
+from pccl_jax.schedule.ir import Action, Index, Inter, Intra, Phase, Schedule, Step, Vendor
 from pccl_jax.types import Collective
 
 PROGRAM_VERSION = 1
 HEADER_SIZE = 5
 RECORD_SIZE = 12
 
-_INTRA, _STEP, _VENDOR = 0, 1, 2
+_STEP = 1
+_NATIVE: dict[int, type[Intra] | type[Vendor] | type[Inter]] = {0: Intra, 2: Vendor, 3: Inter}
 
 
 def encode(schedule: Schedule) -> npt.NDArray[np.int64]:
@@ -62,7 +64,7 @@ def decode(
 
 def _record(phase: Phase) -> list[int]:
     if not isinstance(phase, Step):
-        kind = _INTRA if isinstance(phase, Intra) else _VENDOR
+        kind = next(code for code, native in _NATIVE.items() if isinstance(phase, native))
         return [kind, phase.collective] + [0] * (RECORD_SIZE - 2)
     if phase.to.keep != -1:
         raise ScheduleError(f"got to.keep {phase.to.keep} in {phase}, expected -1")
@@ -75,12 +77,10 @@ def _record(phase: Phase) -> list[int]:
 
 def _phase(record: list[int]) -> Phase:
     kind, *values = record
-    if kind == _INTRA:
-        return Intra(Collective(values[0]))
-    if kind == _VENDOR:
-        return Vendor(Collective(values[0]))
+    if kind in _NATIVE:
+        return _NATIVE[kind](Collective(values[0]))
     if kind != _STEP:
-        raise ScheduleError(f"got a phase of kind {kind}, expected 0 to {_VENDOR}")
+        raise ScheduleError(f"got a phase of kind {kind}, expected 0 to {max(_NATIVE)}")
     flip, add, first_keep, first_flip, first_add, count, action, times, stride, low, high = values
     return Step(
         to=Index(flip=flip, add=add),

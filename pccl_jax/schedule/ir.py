@@ -7,6 +7,8 @@ serves every device of an SPMD program. A group has ``nodes * local`` ranks,
 * :class:`Intra`: a collective among the ``local`` ranks of a node, done natively.
 * :class:`Step`: one or more rounds of point-to-point messages inside each *rank-aligned*
   group, the ``nodes`` ranks that have the same ``index``. There a rank is its node number.
+* :class:`Inter`: a collective among the ``nodes`` ranks of each rank-aligned group, done
+  natively.
 * :class:`Vendor`: the whole collective, done by somebody else.
 
 When ``split``, the vector is cut into one chunk per rank, chunk ``c`` belonging to rank
@@ -93,13 +95,25 @@ class Intra:
 
 
 @dataclass(frozen=True)
+class Inter:
+    """A collective among the ranks of each rank-aligned group, of that group's own chunks.
+
+    ALL_GATHER: rank ``(node, index)`` holds chunk ``node * local + index``; afterwards it holds
+    ``m * local + index`` for every ``m``. REDUCE_SCATTER: the transpose. ALL_REDUCE: every rank
+    ends with the group's reduction of all of these. Where the vector travels whole, of it.
+    """
+
+    collective: Collective
+
+
+@dataclass(frozen=True)
 class Vendor:
     """The whole collective by the MPI library; the only phase, and taken on trust."""
 
     collective: Collective
 
 
-Phase = Intra | Step | Vendor
+Phase = Intra | Inter | Step | Vendor
 
 
 @dataclass(frozen=True)

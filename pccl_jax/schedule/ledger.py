@@ -61,6 +61,10 @@ class Ledger(ABC):
         """Enters a collective within every node."""
 
     @abstractmethod
+    def inter(self, collective: Collective) -> None:
+        """Enters a collective within every rank-aligned group."""
+
+    @abstractmethod
     def close(self) -> None:
         """Refuses unless every rank holds what the collective promises."""
 
@@ -146,6 +150,27 @@ class WeightLedger(Ledger):
         self.own = total
         self.foreign = self.whole if collective is Collective.ALL_REDUCE else 0
 
+    def inter(self, collective: Collective) -> None:
+        """See :meth:`Ledger.inter`."""
+        if collective is Collective.ALL_GATHER:
+            text = "enters the gather between nodes with {chunk}; expected the finished result"
+            mine = self.own.diagonal()[:, None]
+            self.require(mine == self.whole, text, self.nodes, self.nodes[:, None], mine)
+            others = self.own * (1 - np.eye(self.schedule.nodes, dtype=np.int32))
+            text = "gathers {chunk}, expected it not to hold the finished result already"
+            self._require_own(others != self.whole, text, others)
+            self.own[:] = self.whole
+            return
+        self._require_own(self.own > 0, "reduces {chunk}; " + _GIVEN_AWAY, self.own)
+        total = np.broadcast_to(self.own.sum(axis=0, dtype=np.int64), self.own.shape)
+        self._require_own(total <= self.whole, "reduces {chunk}; " + _TWICE, total)
+        if collective is Collective.REDUCE_SCATTER:
+            self.own = (np.diag(total[0])).astype(np.int32)
+            return
+        text = "all-reduces {chunk} between nodes; in a split schedule expected it finished then"
+        self._require_own(total == self.whole, text, total)
+        self.own[:] = self.whole
+
     def close(self) -> None:
         """See :meth:`Ledger.close`."""
         text = f"ends with {{chunk}}; expected {self.whole}"
@@ -210,6 +235,16 @@ class SetLedger(Ledger):
         shared = foreign & own if self.schedule.local == 2 else foreign
         self.require(~np.any(shared, axis=1), "reduces {chunk}; " + _TWICE, self.nodes, zero)
         self.sets[:] = own | foreign
+
+    def inter(self, collective: Collective) -> None:
+        """See :meth:`Ledger.inter`; ``collective`` is ALL_REDUCE."""
+        zero = np.zeros((len(self.nodes), 1), dtype=np.int64)
+        held = np.any(self.sets, axis=(0, 2))
+        self.require(held, "reduces {chunk}; " + _GIVEN_AWAY, self.nodes, zero)
+        bits = np.unpackbits(self.sets, axis=2).sum(axis=1)
+        once = np.broadcast_to(np.all(bits <= 1), self.nodes.shape)
+        self.require(once, "reduces {chunk}; " + _TWICE, self.nodes, zero)
+        self.sets[:] = np.bitwise_or.reduce(self.sets, axis=1)[:, None]
 
     def close(self) -> None:
         """See :meth:`Ledger.close`."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pccl_jax.errors import ConfigurationError, ScheduleError
 from pccl_jax.schedule.checker import check
+from pccl_jax.schedule.hier_nccl import HIER_NCCL, build_hier_nccl
 from pccl_jax.schedule.ir import Schedule
 from pccl_jax.schedule.transpose import AllGatherSteps, build_from_all_gather
 from pccl_jax.schedule.vendor import MPI, build_vendor
@@ -20,7 +21,7 @@ from pccl_jax.types import Collective
 Builder = Callable[[Collective, int, int], Schedule]
 
 #: Choices of the dispatch layer that are not algorithms of ours: nobody may register them. Of
-#: these only ``mpi`` can be built.
+#: these only ``mpi`` and ``hier_nccl`` can be built.
 RESERVED_NAMES = frozenset({"auto", "xla", "mpi", "hier_nccl"})
 
 
@@ -35,7 +36,11 @@ class _Algorithm:
 
 
 _algorithms: dict[str, _Algorithm] = {}
-_VENDOR = _Algorithm(MPI, build_vendor, frozenset(Collective), hierarchical=False)
+#: They run only where their library is, so they are not among :func:`names`.
+_ELSEWHERE = {
+    MPI: _Algorithm(MPI, build_vendor, frozenset(Collective), hierarchical=False),
+    HIER_NCCL: _Algorithm(HIER_NCCL, build_hier_nccl, frozenset(Collective), hierarchical=True),
+}
 _lock = threading.Lock()
 
 
@@ -196,7 +201,7 @@ def _draft(algorithm: _Algorithm, collective: Collective, nodes: int, local: int
 
 def _find(name: str) -> _Algorithm:
     with _lock:
-        algorithm = _VENDOR if name == MPI else _algorithms.get(name)
+        algorithm = _ELSEWHERE.get(name) or _algorithms.get(name)
     if algorithm is not None:
         return algorithm
     known = names()

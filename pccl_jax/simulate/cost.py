@@ -84,6 +84,11 @@ def estimate(
     if algorithm in VENDORS:
         return vendor_estimate(collective, algorithm, nbytes, nodes, local, machine, estimate)
     schedule = schedules.draft(algorithm, collective, nodes, local)
+    if any(isinstance(phase, schedules.Inter) for phase in schedule.phases):
+        raise ConfigurationError(
+            f"{algorithm!r} leaves the messages between nodes to a library, of which there is no "
+            "model; compare with 'nccl', which models NCCL's own collectives"
+        )
     return _outline(_ById(schedule), local, machine).seconds(nbytes)
 
 

@@ -83,7 +83,7 @@ def simulate(
     if nbytes < 0:
         raise ConfigurationError(f"got {nbytes} bytes, expected no negative size")
     schedule = schedules.build(algorithm, collective, nodes, local)
-    if any(isinstance(phase, schedules.Vendor) for phase in schedule.phases):
+    if any(isinstance(phase, schedules.Vendor | schedules.Inter) for phase in schedule.phases):
         raise ConfigurationError(
             f"{algorithm!r} is somebody else's collective and has no schedule to play; estimate() "
             "has a model of it"

@@ -14,6 +14,8 @@ from jax import lax
 from meshes import assert_same, mesh_of, per_rank
 
 import pccl_jax
+from pccl_jax.schedule import Inter, Schedule, registry
+from pccl_jax.types import Collective
 
 RANKS = 4
 
@@ -238,3 +240,18 @@ def test_positional_axes_in_shard_map(call: Any, check_vma: bool) -> None:
 
 def test_positional_axes_of_concrete_arrays() -> None:
     assert_same(pccl_jax.psum(np.arange(3), 0), lax.psum(np.arange(3), 0))
+
+
+def test_collectives_of_a_library_between_nodes_are_for_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_algorithms", dict(registry._algorithms))
+
+    def by_library(collective: Collective, nodes: int, local: int) -> Schedule:
+        return Schedule(collective, "by_library", nodes, local, True, (Inter(collective),))
+
+    registry.register("by_library", by_library, [Collective.ALL_GATHER], hierarchical=False)
+    gather = functools.partial(pccl_jax.all_gather, axis_name="x", algorithm="by_library")
+    f = per_rank(gather, mesh_of(RANKS))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="'by_library' is for GPUs"):
+        f(jnp.zeros(RANKS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from pccl_jax.schedule import Action, Intra, Schedule, Step
+from pccl_jax.schedule import Action, Inter, Intra, Schedule, Step
 from pccl_jax.types import Collective
 
 
@@ -27,6 +27,8 @@ def is_right(schedule: Schedule) -> bool:
     for phase in schedule.phases:
         if isinstance(phase, Intra):
             _intra(schedule, phase, buffers)
+        elif isinstance(phase, Inter):
+            _inter(schedule, phase, buffers)
         else:
             for i in range(phase.times):
                 _round(schedule, phase, i, buffers)
@@ -75,6 +77,21 @@ def _round(schedule: Schedule, step: Step, i: int, buffers: list[list[int]]) -> 
             buffers[to][chunk] = number
         else:
             buffers[to][chunk] += number
+
+
+def _inter(schedule: Schedule, phase: Inter, buffers: list[list[int]]) -> None:
+    nodes, local = schedule.nodes, schedule.local
+    for index in range(local):
+        rows = [list(buffers[node * local + index]) for node in range(nodes)]
+        for m in range(schedule.chunks):
+            chunk = m * local + index if schedule.split else 0
+            total = sum(row[chunk] for row in rows)
+            for node in range(nodes):
+                if phase.collective is Collective.ALL_GATHER:
+                    total = rows[m][chunk]
+                elif phase.collective is Collective.REDUCE_SCATTER and node != m:
+                    continue
+                buffers[node * local + index][chunk] = total
 
 
 def _intra(schedule: Schedule, phase: Intra, buffers: list[list[int]]) -> None:

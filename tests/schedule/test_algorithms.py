@@ -34,7 +34,7 @@ def test_built_in_names() -> None:
     assert names()[: len(BUILT_IN)] == BUILT_IN
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", [*BUILT_IN, "hier_nccl"])
 def test_proved_up_to_64_ranks(name: str) -> None:
     for nodes, local in shapes(64):
         for schedule in schedules(name, nodes, local):  # build() has checked it
@@ -48,7 +48,7 @@ def test_proved_for_large_groups(name: str, nodes: int, local: int) -> None:
         assert schedule.ranks == nodes * local
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", [*BUILT_IN, "hier_nccl"])
 def test_brute_force_agrees(name: str) -> None:
     for nodes, local in shapes(16):
         for schedule in schedules(name, nodes, local):

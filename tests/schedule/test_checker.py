@@ -73,7 +73,7 @@ def test_malformed_steps(change: dict[str, Any], expected: str) -> None:
 
 
 def test_malformed_schedules() -> None:
-    assert "expected an Intra or a Step" in refusal(gather("step"))
+    assert "expected an Intra, an Inter or a Step" in refusal(gather("step"))
     assert "expected at least one node" in refusal(gather(nodes=0))
     assert "split=True" in refusal(replace(gather(), split=False))
     assert "expected none where" in refusal(gather(Intra(Collective.ALL_GATHER)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from pccl_jax.errors import ScheduleError
-from pccl_jax.schedule import Action, Intra, Schedule, Step, build, check, supports
+from pccl_jax.schedule import Action, Inter, Intra, Schedule, Step, build, check, supports
 from pccl_jax.types import Collective
 
 from .brute_force import is_right
@@ -32,7 +32,7 @@ def mutants(schedule: Schedule) -> Iterator[Schedule]:
     phases = schedule.phases
     for i, phase in enumerate(phases):
         before, after = phases[:i], phases[i + 1 :]
-        variants = _steps(phase) if isinstance(phase, Step) else _intras(phase)
+        variants = _steps(phase) if isinstance(phase, Step) else _collectives(phase)
         spoilt = [(), (phase, phase), *((variant,) for variant in variants)]
         for instead in spoilt:
             yield replace(schedule, phases=before + tuple(instead) + after)
@@ -67,9 +67,10 @@ def _steps(step: Step) -> Iterator[Step]:
         yield replace(step, action=action)
 
 
-def _intras(phase: Intra) -> Iterator[Intra]:
+def _collectives(phase: Intra | Inter) -> Iterator[Intra | Inter]:
     for collective in set(Collective) - {phase.collective}:
-        yield Intra(collective)
+        yield replace(phase, collective=collective)
+    yield (Inter if isinstance(phase, Intra) else Intra)(phase.collective)
 
 
 def _refusal(schedule: Schedule) -> str:
@@ -81,7 +82,7 @@ def _refusal(schedule: Schedule) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", ["ring", "rec", "hier_ring", "hier_rec", "latency"])
+@pytest.mark.parametrize("name", ["ring", "rec", "hier_ring", "hier_rec", "latency", "hier_nccl"])
 def test_mutants(name: str) -> None:
     refused = accepted = 0
     for nodes, local in SHAPES:

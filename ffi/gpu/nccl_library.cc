@@ -1,0 +1,199 @@
+#include "ffi/gpu/nccl_library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace pccl::gpu {
+
+struct NcclLibrary::Functions {
+  // Passed by value, as the library's own structure is.
+  struct Id {
+    char internal[128];
+  };
+
+  int (*GetVersion)(int*);
+  const char* (*GetErrorString)(int);
+  int (*GetUniqueId)(Id*);
+  int (*CommInitRank)(Comm*, int, Id, int);
+  int (*CommUserRank)(Comm, int*);
+  int (*CommCount)(Comm, int*);
+  int (*GroupStart)();
+  int (*GroupEnd)();
+  int (*Send)(const void*, size_t, int, int, Comm, Stream);
+  int (*Recv)(void*, size_t, int, int, Comm, Stream);
+  int (*AllGather)(const void*, void*, size_t, int, Comm, Stream);
+  int (*ReduceScatter)(const void*, void*, size_t, int, int, Comm, Stream);
+  int (*AllReduce)(const void*, void*, size_t, int, int, Comm, Stream);
+  const char* (*GetLastError)(Comm);  // null in old versions
+
+  // Returns the name of a function that is not there, or "".
+  std::string Bind(void* library) {
+    std::string missing;
+    const auto bind = [&](const char* name, auto* function) {
+      void* found = dlsym(library, name);
+      if (found == nullptr) missing = name;
+      std::memcpy(function, &found, sizeof found);
+    };
+    bind("ncclGetLastError", &GetLastError);
+    missing.clear();
+    bind("ncclGetVersion", &GetVersion);
+    bind("ncclGetErrorString", &GetErrorString);
+    bind("ncclGetUniqueId", &GetUniqueId);
+    bind("ncclCommInitRank", &CommInitRank);
+    bind("ncclCommUserRank", &CommUserRank);
+    bind("ncclCommCount", &CommCount);
+    bind("ncclGroupStart", &GroupStart);
+    bind("ncclGroupEnd", &GroupEnd);
+    bind("ncclSend", &Send);
+    bind("ncclRecv", &Recv);
+    bind("ncclAllGather", &AllGather);
+    bind("ncclReduceScatter", &ReduceScatter);
+    bind("ncclAllReduce", &AllReduce);
+    return missing;
+  }
+};
+
+namespace {
+
+#if defined(__HIP_PLATFORM_AMD__)
+const char* const kNames[] = {"librccl.so.1", "libnccl.so.2"};
+#else
+const char* const kNames[] = {"libnccl.so.2", "librccl.so.1"};
+#endif
+
+struct Candidate {
+  std::string name;
+  int mode;
+  std::string origin;
+};
+
+std::vector<Candidate> Candidates(const std::string& hint) {
+  constexpr int kOpen = RTLD_NOW | RTLD_LOCAL;
+  const char* chosen = std::getenv("PCCL_NCCL_LIBRARY");
+  if (chosen != nullptr && *chosen != '\0') {
+    return {{chosen, kOpen, std::string(chosen) + ", from PCCL_NCCL_LIBRARY"}};
+  }
+  std::vector<Candidate> all;
+  for (const char* name : kNames) {
+    all.push_back({name, kOpen | RTLD_NOLOAD, std::string(name) + ", already loaded"});
+  }
+  if (!hint.empty()) all.push_back({hint, kOpen, hint});
+  for (const char* name : kNames) all.push_back({name, kOpen, name});
+  return all;
+}
+
+}  // namespace
+
+NcclLibrary::NcclLibrary(std::shared_ptr<const Functions> functions, std::string origin)
+    : functions_(std::move(functions)), origin_(std::move(origin)) {}
+
+std::unique_ptr<NcclLibrary> NcclLibrary::Load(const std::string& hint, std::string* why) {
+  for (const Candidate& candidate : Candidates(hint)) {
+    void* library = dlopen(candidate.name.c_str(), candidate.mode);
+    if (library == nullptr) {
+      const char* reason = dlerror();
+      if ((candidate.mode & RTLD_NOLOAD) == 0) {
+        *why += (why->empty() ? "" : "; ") + std::string(reason == nullptr ? "?" : reason);
+      }
+      continue;
+    }
+    auto functions = std::make_shared<Functions>();
+    const std::string missing = functions->Bind(library);
+    if (missing.empty()) {
+      why->clear();
+      return std::unique_ptr<NcclLibrary>(new NcclLibrary(functions, candidate.origin));
+    }
+    *why += (why->empty() ? "" : "; ") + candidate.name + " has no " + missing;
+  }
+  *why = "NCCL was not found (" + *why +
+         "). Install it with jax: pip install 'jax[cuda13]'; or name its file in PCCL_NCCL_LIBRARY";
+  return nullptr;
+}
+
+const NcclLibrary* NcclLibrary::Find(const std::string& hint, std::string* why) {
+  static std::mutex mutex;
+  static const NcclLibrary* found = nullptr;
+  std::lock_guard<std::mutex> lock(mutex);
+  why->clear();
+  if (found == nullptr) found = Load(hint, why).release();
+  return found;
+}
+
+void NcclLibrary::Check(int code, const char* what) const {
+  if (code == 0) return;
+  std::string text = std::string("NCCL: ") + what + ": " + functions_->GetErrorString(code);
+  const char* last =
+      functions_->GetLastError == nullptr ? nullptr : functions_->GetLastError(nullptr);
+  if (last != nullptr && *last != '\0') text += std::string(" (") + last + ")";
+  throw std::runtime_error(text + "; NCCL_DEBUG=WARN prints more");
+}
+
+std::string NcclLibrary::version() const {
+  int v = 0;
+  Check(functions_->GetVersion(&v), "version");
+  const int major = v >= 10000 ? v / 10000 : v / 1000;
+  const int minor = v >= 10000 ? v % 10000 / 100 : v % 1000 / 100;
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(v % 100);
+}
+
+NcclLibrary::UniqueId NcclLibrary::NewId() const {
+  Functions::Id raw = {};
+  Check(functions_->GetUniqueId(&raw), "unique id");
+  UniqueId id;
+  std::memcpy(id.data(), raw.internal, id.size());
+  return id;
+}
+
+NcclLibrary::Comm NcclLibrary::Init(int size, const UniqueId& id, int rank) const {
+  Functions::Id raw;
+  std::memcpy(raw.internal, id.data(), id.size());
+  Comm comm = nullptr;
+  Check(functions_->CommInitRank(&comm, size, raw, rank), "start of a communicator");
+  return comm;
+}
+
+int NcclLibrary::RankIn(Comm comm) const {
+  int rank = -1;
+  Check(functions_->CommUserRank(comm, &rank), "rank");
+  return rank;
+}
+
+int NcclLibrary::SizeOf(Comm comm) const {
+  int size = -1;
+  Check(functions_->CommCount(comm, &size), "size");
+  return size;
+}
+
+void NcclLibrary::GroupStart() const { Check(functions_->GroupStart(), "start of a group"); }
+void NcclLibrary::GroupEnd() const { Check(functions_->GroupEnd(), "end of a group"); }
+
+void NcclLibrary::Send(const void* data, size_t nbytes, int peer, Comm comm, Stream stream) const {
+  Check(functions_->Send(data, nbytes, kInt8, peer, comm, stream), "send");
+}
+
+void NcclLibrary::Receive(void* data, size_t nbytes, int peer, Comm comm, Stream stream) const {
+  Check(functions_->Recv(data, nbytes, kInt8, peer, comm, stream), "receive");
+}
+
+void NcclLibrary::AllGather(const void* in, void* out, size_t count, Type type, Comm comm,
+                            Stream stream) const {
+  Check(functions_->AllGather(in, out, count, type, comm, stream), "all-gather");
+}
+
+void NcclLibrary::ReduceScatter(const void* in, void* out, size_t count, Type type, Reduction op,
+                                Comm comm, Stream stream) const {
+  Check(functions_->ReduceScatter(in, out, count, type, op, comm, stream), "reduce-scatter");
+}
+
+void NcclLibrary::AllReduce(const void* in, void* out, size_t count, Type type, Reduction op,
+                            Comm comm, Stream stream) const {
+  Check(functions_->AllReduce(in, out, count, type, op, comm, stream), "all-reduce");
+}
+
+}  // namespace pccl::gpu

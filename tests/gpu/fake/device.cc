@@ -1,0 +1,137 @@
+#include "tests/gpu/fake/device.h"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ffi/gpu/runtime.h"
+#include "kernels/gpu/kernels.h"
+#include "kernels/reduce.h"
+
+namespace fake {
+namespace {
+
+struct FakeStream {
+  std::vector<std::function<void()>> work;
+  size_t done = 0;
+  bool running = false;
+
+  void RunUntil(size_t end) {
+    if (end <= done) return;
+    if (running) return Fail("a stream waits for itself");
+    running = true;
+    while (done < end && Failure().empty()) work[done++]();
+    running = false;
+  }
+};
+
+struct FakeEvent {
+  FakeStream* stream = nullptr;
+  size_t position = 0;
+};
+
+thread_local std::string failure;
+thread_local bool is_capturing = false;
+thread_local int device = 0;
+
+FakeStream* Cast(void* stream) { return static_cast<FakeStream*>(stream); }
+
+}  // namespace
+
+void* NewStream() { return new FakeStream; }
+void Enqueue(void* stream, std::function<void()> work) {
+  Cast(stream)->work.push_back(std::move(work));
+}
+void Drain(void* stream) { Cast(stream)->RunUntil(Cast(stream)->work.size()); }
+void Fail(const std::string& error) {
+  if (failure.empty()) failure = error;
+}
+std::string Failure() { return failure; }
+void Reset(int ordinal, bool capturing) {
+  failure.clear();
+  device = ordinal;
+  is_capturing = capturing;
+}
+
+}  // namespace fake
+
+namespace pccl::gpu {
+
+void CopyAsync(void* dst, const void* src, size_t nbytes, Stream stream) {
+  fake::Enqueue(stream, [=] {
+    if (dst == nullptr || src == nullptr) return fake::Fail("a copy of what is not there");
+    std::memmove(dst, src, nbytes);
+  });
+}
+
+void Copy2DAsync(void* dst, size_t dst_stride, const void* src, size_t src_stride, size_t row_bytes,
+                 size_t rows, Stream stream) {
+  if (dst_stride < row_bytes || src_stride < row_bytes) fake::Fail("rows overlap");
+  fake::Enqueue(stream, [=] {
+    for (size_t row = 0; row < rows; ++row) {
+      std::memcpy(static_cast<char*>(dst) + row * dst_stride,
+                  static_cast<const char*>(src) + row * src_stride, row_bytes);
+    }
+  });
+}
+
+void ZeroAsync(void* dst, size_t nbytes, Stream stream) {
+  fake::Enqueue(stream, [=] { std::memset(dst, 0, nbytes); });
+}
+
+void Synchronize(Stream stream) { fake::Drain(stream); }
+int CurrentDevice() { return fake::device; }
+void SetDevice(int ordinal) { fake::device = ordinal; }
+bool IsCapturing(Stream) { return fake::is_capturing; }
+
+SideStream::SideStream() : stream_(fake::NewStream()) {}
+SideStream::~SideStream() { delete fake::Cast(stream_); }
+
+Event::Event() : event_(new fake::FakeEvent) {}
+Event::~Event() { delete static_cast<fake::FakeEvent*>(event_); }
+void Event::Record(Stream stream) {
+  *static_cast<fake::FakeEvent*>(event_) = {fake::Cast(stream), fake::Cast(stream)->work.size()};
+}
+bool Event::Passed() const {
+  const auto* event = static_cast<const fake::FakeEvent*>(event_);
+  if (event->stream == nullptr) return true;
+  event->stream->RunUntil(event->position);
+  return event->stream->done >= event->position;
+}
+void Event::HoldBack(Stream stream) const {
+  const fake::FakeEvent event = *static_cast<const fake::FakeEvent*>(event_);
+  fake::Enqueue(stream, [event] {
+    if (event.stream != nullptr) event.stream->RunUntil(event.position);
+  });
+}
+
+PinnedMemory::PinnedMemory(size_t nbytes) : data_(new char[nbytes]), nbytes_(nbytes) {}
+PinnedMemory::~PinnedMemory() { delete[] data_; }
+
+}  // namespace pccl::gpu
+
+int pccl_gpu_reduce(int dtype, int op, void* dst, const void* const* srcs, int k, size_t count,
+                    void* stream) {
+  const auto reduce = pccl::FindReduce(static_cast<pccl::DType>(dtype), static_cast<pccl::Op>(op));
+  if (reduce == nullptr || k < 2 || k > PCCL_GPU_MAX_SOURCES) return PCCL_GPU_UNSUPPORTED;
+  const std::vector<const void*> sources(srcs, srcs + k);
+  fake::Enqueue(stream, [=] { reduce(dst, sources.data(), k, count); });
+  return PCCL_GPU_OK;
+}
+
+int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, size_t block_nbytes,
+                     void* stream) {
+  if (rows < 0 || cols < 0) return PCCL_GPU_UNSUPPORTED;
+  fake::Enqueue(stream, [=] {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        std::memcpy(
+            static_cast<char*>(dst) + static_cast<size_t>(c * rows + r) * block_nbytes,
+            static_cast<const char*>(src) + static_cast<size_t>(r * cols + c) * block_nbytes,
+            block_nbytes);
+      }
+    }
+  });
+  return PCCL_GPU_OK;
+}

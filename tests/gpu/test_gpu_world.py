@@ -1,0 +1,63 @@
+"""What start-up tells the GPU module."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pccl_jax.runtime import gpu_world
+
+
+class Store:
+    """The key-value store of jax.distributed, without anybody to wait for."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.waits_ms: list[int] = []
+
+    def key_value_set_bytes(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def blocking_key_value_get_bytes(self, key: str, timeout_ms: int) -> bytes:
+        self.waits_ms.append(timeout_ms)
+        return self.values[key]
+
+
+def test_ids_go_through_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    monkeypatch.setattr(gpu_world, "distributed_client", lambda: store)
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "7.5")
+    unique_id = bytes(range(128))
+    assert gpu_world.exchange_id("a", unique_id) == unique_id
+    assert gpu_world.exchange_id("a", None) == unique_id
+    assert store.waits_ms == [7500]
+
+
+def test_without_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_world, "distributed_client", lambda: None)
+    with pytest.raises(RuntimeError, match=r"jax\.distributed was not initialised"):
+        gpu_world.exchange_id("a", None)
+
+
+def test_owners_count_devices_within_processes() -> None:
+    places = [(5, 1), (2, 0), (3, 1), (0, 0), (9, 2)]
+    devices = [SimpleNamespace(id=i, process_index=p) for i, p in places]
+    assert gpu_world.owners(devices) == {0: (0, 0), 2: (0, 1), 3: (1, 0), 5: (1, 1), 9: (2, 0)}
+
+
+class Module:
+    """Remembers what it was told."""
+
+    def join(self, **told: object) -> str:
+        self.told = told
+        return ""
+
+
+def test_a_process_alone() -> None:
+    """There are no GPUs here: nothing but where NCCL may be."""
+    module = Module()
+    assert gpu_world.join_gpus(module) == ""
+    assert module.told["ordinals"] == {}
+    assert module.told["exchange_id"] is None
+    assert module.told["mpi"] is None
