@@ -3,7 +3,7 @@
 from pccl_jax.dispatch.choice import Choice, Request, choices, record
 from pccl_jax.dispatch.cost import predicted_s
 from pccl_jax.dispatch.policy import describe
-from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select
+from pccl_jax.dispatch.select import VENDOR_ALGORITHMS, check_algorithm, select, serves
 from pccl_jax.dispatch.vendor import mpi_obstacle
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "predicted_s",
     "record",
     "select",
+    "serves",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pccl_jax import schedule
 from pccl_jax.dispatch.choice import Request
-from pccl_jax.dispatch.vendor import OBSTACLES, vendor_obstacle
+from pccl_jax.dispatch.vendor import vendor_obstacle
 from pccl_jax.types import Collective, Op
 
 #: XLA on CPU adds these up in their own precision, where we promise float32.
@@ -23,7 +23,7 @@ def candidates(request: Request) -> frozenset[str]:
     XLA's only where it connects the ranks and keeps our promises: no reduction in less than
     float32, and none that XLA does not have as one collective.
     """
-    vendors = {name for name in OBSTACLES if vendor_obstacle(name, request) is None}
+    vendors = {name for name in ("xla", "mpi") if vendor_obstacle(name, request) is None}
     exact = request.op is Op.SUM and request.dtype not in _SHORT_FLOATS
     if request.collective is not Collective.ALL_GATHER and not exact:
         vendors.discard("xla")

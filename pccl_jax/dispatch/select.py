@@ -29,22 +29,25 @@ from pccl_jax.types import Collective
 #: Algorithms that hand the collective to somebody else's implementation.
 VENDOR_ALGORITHMS = ("xla", "mpi")
 
-_FLAT = {"hier_ring": "ring", "hier_rec": "rec"}
+#: These, and what is taken by name alone: the cost model knows no figures of it.
+_OF_OTHERS = (*VENDOR_ALGORITHMS, "hier_nccl")
+
+_FLAT = {"hier_ring": "ring", "hier_rec": "rec", "hier_nccl": "ring"}
 
 
 def check_algorithm(name: str | None, collective: Collective | None = None) -> None:
     """Raises ConfigurationError unless ``name`` is None or an algorithm for ``collective``."""
-    if name is None or name in VENDOR_ALGORITHMS:
+    if name is None or name in _OF_OTHERS:
         return
-    known = [*VENDOR_ALGORITHMS, *schedule.names()]
+    known = [*_OF_OTHERS, *schedule.names()]
     if name not in known:
         close = difflib.get_close_matches(str(name), known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ConfigurationError(
             f"unknown algorithm {name!r}.{hint} Known algorithms: {', '.join(known)}."
         )
-    if collective is not None and not _serves(name, collective):
-        able = [n for n in known if _serves(n, collective)]
+    if collective is not None and not serves(name, collective):
+        able = [n for n in known if serves(n, collective)]
         raise ConfigurationError(
             f"algorithm {name!r} has no {collective.label}; for that use one of {', '.join(able)}."
         )
@@ -73,13 +76,14 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     if preferred is not None and (obstacle := vendor_obstacle(preferred, request)):
         choice = _decide(request)
         return replace(choice, reason=f"{choice.reason}; {preferred} was preferred, but {obstacle}")
-    if preferred is not None and _serves(preferred, request.collective):
+    if preferred is not None and serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
     return _decide(request)
 
 
-def _serves(name: str, collective: Collective) -> bool:
-    return name in VENDOR_ALGORITHMS or schedule.supports(name, collective)
+def serves(name: str, collective: Collective) -> bool:
+    """Whether the algorithm has the collective."""
+    return name in _OF_OTHERS or schedule.supports(name, collective)
 
 
 def _named(request: Request, name: str, reason: str) -> Choice:

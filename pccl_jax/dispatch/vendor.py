@@ -30,6 +30,13 @@ def xla_obstacle(request: Request) -> str | None:
     return None
 
 
+def nccl_obstacle(request: Request) -> str | None:
+    """Why NCCL's own collectives cannot serve ``request``, or None where they can."""
+    if request.platform in ("cuda", "rocm"):
+        return None
+    return f"NCCL is for GPUs, these are {request.platform} devices: {_ELSE}"
+
+
 def mpi_obstacle(request: Request) -> str | None:
     """Why the MPI library's own collective cannot serve ``request``, or None where it can."""
     if request.platform != "cpu":
@@ -66,4 +73,5 @@ def _reduction_obstacle(request: Request) -> str | None:
 OBSTACLES: dict[str, Callable[[Request], str | None]] = {
     "xla": xla_obstacle,
     "mpi": mpi_obstacle,
+    "hier_nccl": nccl_obstacle,
 }

@@ -9,9 +9,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pccl_jax import schedule
 from pccl_jax._jax_compat import Primitive, ad, mlir, requires_devices
-from pccl_jax.dispatch import VENDOR_ALGORITHMS
+from pccl_jax.dispatch import serves
 from pccl_jax.runtime import MODULES, has_gpu_module
 from pccl_jax.types import Collective, Op
 
@@ -37,9 +36,7 @@ def reduce_equal(op: Op, x: Any, n: int) -> Any:
 
 def for_transpose(algorithm: str | None, collective: Collective) -> str | None:
     """The algorithm a call asked for, for the other collective its transpose needs."""
-    if algorithm is None or algorithm in VENDOR_ALGORITHMS:
-        return algorithm
-    return algorithm if schedule.supports(algorithm, collective) else None
+    return algorithm if algorithm is not None and serves(algorithm, collective) else None
 
 
 def define_linear(

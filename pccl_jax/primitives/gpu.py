@@ -1,4 +1,4 @@
-"""The FFI call on a GPU: how it is wrapped, and how much scratch it gets."""
+"""The FFI call on a GPU, and how it is wrapped."""
 
 from __future__ import annotations
 
@@ -12,24 +12,7 @@ from pccl_jax._jax_compat import avals, mlir, on_collective_stream
 from pccl_jax.primitives.common import lower_python
 from pccl_jax.primitives.lowering import Plan
 from pccl_jax.runtime import TARGET
-from pccl_jax.schedule import Schedule
-
-#: A region of scratch begins at a multiple of this many bytes.
-ALIGNMENT = 256
-
-#: Regions that scratch has at most.
-_REGIONS = 6
-
-
-def gpu_scratch_bytes(schedule: Schedule, operand_bytes: int, result_bytes: int) -> int:
-    """Bytes of scratch that the executor may use for a call: room for the larger array, twice.
-
-    >>> from pccl_jax.schedule import build
-    >>> from pccl_jax.types import Collective
-    >>> gpu_scratch_bytes(build("ring", Collective.ALL_GATHER, 1, 4), 1024, 4096)
-    9728
-    """
-    return 2 * max(operand_bytes, result_bytes) + _REGIONS * ALIGNMENT
+from pccl_jax.schedule import gpu_scratch_bytes
 
 
 def emit_gpu(

@@ -1,6 +1,7 @@
 """What the process is part of: the extension, the other processes, the settings."""
 
 from pccl_jax.runtime.communicators import Communicator, joined
+from pccl_jax.runtime.gpu_world import connect_gpus
 from pccl_jax.runtime.native import (
     MODULES,
     ORDERED_TARGET,
@@ -20,6 +21,7 @@ __all__ = [
     "Communicator",
     "Places",
     "World",
+    "connect_gpus",
     "has_gpu_module",
     "init",
     "joined",

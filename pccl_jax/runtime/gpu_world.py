@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -12,14 +14,29 @@ from typing import Any
 import jax
 
 from pccl_jax._jax_compat import distributed_client
+from pccl_jax.runtime.native import MODULES
 from pccl_jax.runtime.world import joined_world
+
+
+def connect_gpus(platform: str) -> None:
+    """Hands what :func:`join_gpus` does to the module for ``platform``, and again after init().
+
+    Where the process has no GPU nothing is done: its program is compiled for GPUs that are
+    elsewhere.
+    """
+    if any(device.platform == "gpu" for device in jax.local_devices()):
+        _connect(platform, joined_world() is not None)
+
+
+@functools.cache
+def _connect(platform: str, after_init: bool) -> None:
+    join_gpus(importlib.import_module(MODULES[platform]))
 
 
 def join_gpus(module: ModuleType) -> str:
     """Hands everything to ``module``, which is ``pccl_jax._pccl_cuda`` or ``_pccl_rocm``.
 
-    To be called once the backend exists, before the first collective is lowered. Again after
-    ``pccl_jax.init()``, where that came later.
+    To be called once the backend exists, before the first collective runs.
 
     Returns:
         The MPI library that GPUs may be reached by, e.g. ``"openmpi, GPU-aware"``; ``""`` if none.
