@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from pccl_jax._jax_compat import lowering_rule, metadata, mlir
+from pccl_jax._jax_compat import lower_on, lowering_rule, metadata, mlir
 from pccl_jax.accelerate.lax_calls import FROM_LAX, Served
 from pccl_jax.primitives import left_to_lax
 
@@ -132,7 +132,7 @@ def _put_rules_in_place() -> None:
             return
         for primitive, entry in FROM_LAX.items():
             rule = _rule(entry, lowering_rule(primitive, PLATFORM))
-            mlir.register_lowering(primitive, rule, platform=PLATFORM, cacheable=False)
+            lower_on(primitive, PLATFORM, rule)
         _rules_in_place = True
 
 

@@ -12,7 +12,6 @@ from pccl_jax.accelerate import Served, accelerated, served
 from pccl_jax.dispatch import Choice, predicted_s
 from pccl_jax.explain.walk import Found
 from pccl_jax.primitives import Call, Site, choose
-from pccl_jax.runtime import place_devices
 from pccl_jax.types import Collective
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
@@ -96,10 +95,6 @@ def _choice(entry: Served, call: Call, found: Found) -> Choice:
     equation = found.equation
     site = Site(found.axis_context, equation.invars[0].aval, equation.outvars[0].aval)
     choice, _ = choose(site, call)
-    mesh = manual_mesh(found.axis_context)
-    platform = "cpu" if mesh is None else place_devices(mesh).platform
-    if platform != "cpu":
-        return Choice(choice.request, "xla", f"devices of platform {platform} are left to XLA")
     if entry.from_lax and not accelerated(equation.ctx.xla_metadata or {}):
         would = f"accelerate() would take {choice.algorithm}, {choice.reason}"
         if choice.algorithm == "xla":

@@ -8,7 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from pccl_jax._jax_compat import Primitive, batching, lax_collectives, lax_type_rule, mlir
+from pccl_jax._jax_compat import (
+    Primitive,
+    batching,
+    lax_collectives,
+    lax_type_rule,
+    lower_on,
+    mlir,
+)
 from pccl_jax.primitives.common import (
     LoweringRule,
     define_linear,
@@ -129,5 +136,5 @@ def lower_all_gather(
 all_gather_p.def_effectful_abstract_eval(_type)
 define_linear(all_gather_p, _transpose, {})
 batching.fancy_primitive_batchers[all_gather_p] = _batch
-mlir.register_lowering(all_gather_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(all_gather_p, lower_all_gather, platform="cpu", cacheable=False)
+mlir.register_lowering(all_gather_p, _lower_as_lax)
+lower_on(all_gather_p, "cpu", lower_all_gather)

@@ -15,6 +15,7 @@ from pccl_jax._jax_compat import (
     check_vma,
     lax_collectives,
     lax_type_rule,
+    lower_on,
     mlir,
     pvary,
     ungrouped_type,
@@ -116,5 +117,5 @@ def lower_all_reduce(
 all_reduce_p.def_effectful_abstract_eval(_type)
 define_linear(all_reduce_p, _transpose, _LAX_NAME)
 batching.fancy_primitive_batchers[all_reduce_p] = _batch
-mlir.register_lowering(all_reduce_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(all_reduce_p, lower_all_reduce, platform="cpu", cacheable=False)
+mlir.register_lowering(all_reduce_p, _lower_as_lax)
+lower_on(all_reduce_p, "cpu", lower_all_reduce)

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from pccl_jax import schedule
-from pccl_jax._jax_compat import Primitive, ad, mlir
+from pccl_jax._jax_compat import Primitive, ad, mlir, per_device
 from pccl_jax.dispatch import VENDOR_ALGORITHMS
 from pccl_jax.types import Collective, Op
 
@@ -67,6 +67,7 @@ def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x:
     result = ctx.avals_out[0]
     if 0 in result.shape:  # nothing to move, and lax refuses some of these
         return mlir.lower_fun(lambda _: jnp.zeros(result.shape, result.dtype), False)(ctx, x)
+    ctx = ctx.replace(avals_in=[per_device(ctx.avals_in[0])])
     return mlir.lower_fun(function, multiple_results=False)(ctx, x)
 
 

@@ -21,6 +21,8 @@ from pccl_jax._jax_compat import (
     ShapedArray,
     avals,
     axis_context,
+    has_known_shape,
+    is_for_export,
     manual_mesh,
     mesh_axis_groups,
     mlir,
@@ -73,11 +75,13 @@ class Site:
         axis_context: which axes of which mesh are manual there, as JAX's lowering has it.
         operand: type of the operand.
         result: type of the result.
+        exported: whether the program is to run elsewhere, or later.
     """
 
     axis_context: Any
     operand: Any
     result: Any
+    exported: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,21 +97,24 @@ class Plan:
 def wants_dimension_first(ctx: mlir.LoweringRuleContext, call: Call, parts: int) -> bool:
     """Whether to serve ``call`` along the first dimension, and let XLA transpose.
 
-    So it is where a chunk lies in many short rows, or in several and MPI is to move it.
+    So it is where a chunk lies in many short rows, or in several and MPI is to move it. What is
+    left to lax stays as it is.
 
     Args:
         ctx: of the lowering rule.
         call: the collective.
         parts: into how many chunks the operand is cut; 1 if it is a chunk.
     """
-    aval, _ = avals(ctx)
-    shape = aval.shape
-    if math.prod(shape[: call.dimension]) <= 1:
+    site = _site(ctx)
+    aval = site.operand
+    if not has_known_shape(aval) or math.prod(aval.shape[: call.dimension]) <= 1:
         return False
-    row_bytes = math.prod(shape[call.dimension :]) * aval.dtype.itemsize // parts
-    if row_bytes < SHORTEST_ROW_BYTES:
-        return True
-    return joined_world() is not None and choose(_site(ctx), call)[0].algorithm == "mpi"
+    row_bytes = math.prod(aval.shape[call.dimension :]) * aval.dtype.itemsize // parts
+    short = row_bytes < SHORTEST_ROW_BYTES
+    if not short and joined_world() is None:
+        return False
+    algorithm = choose(site, call)[0].algorithm
+    return algorithm == "mpi" or (short and algorithm != "xla")
 
 
 def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
@@ -123,7 +130,7 @@ def make_plan(ctx: mlir.LoweringRuleContext, call: Call) -> Plan | None:
 
 
 def _site(ctx: mlir.LoweringRuleContext) -> Site:
-    return Site(axis_context(ctx), *avals(ctx))
+    return Site(axis_context(ctx), *avals(ctx), exported=is_for_export(ctx))
 
 
 def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
@@ -132,7 +139,10 @@ def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
     request = _request(call, site, layout)
     if layout is not None:
         request = _with_processes(request, _processes(site, layout))
-    choice = select(request, call.algorithm, preferred_algorithm())
+    preferred = preferred_algorithm()
+    choice = select(request, call.algorithm, preferred)
+    if site.exported and obstacle is None and not (call.algorithm or preferred):
+        obstacle = "for export, where no algorithm was asked for by name"
     if obstacle:
         choice = Choice(request, "xla", obstacle)
     return choice, layout
@@ -162,6 +172,8 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
     layout = arrange(groups, places.node_of)
     if layout is None:
         return None, "axis_index_groups of different sizes"
+    if not has_known_shape(aval):
+        return layout, "a shape with symbols in it"
     if math.prod(aval.shape) == 0:
         return layout, "no elements"
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
@@ -177,7 +189,9 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
 
 def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
     aval = site.operand
-    elements = max(math.prod(aval.shape), math.prod(site.result.shape))
+    elements = 0  # unknown
+    if has_known_shape(aval):
+        elements = max(math.prod(aval.shape), math.prod(site.result.shape))
     return Request(
         collective=call.collective,
         op=call.op,

@@ -8,7 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from pccl_jax._jax_compat import Primitive, batching, lax_collectives, lax_type_rule, mlir
+from pccl_jax._jax_compat import (
+    Primitive,
+    batching,
+    lax_collectives,
+    lax_type_rule,
+    lower_on,
+    mlir,
+)
 from pccl_jax.primitives.all_gather import all_gather_p
 from pccl_jax.primitives.common import (
     LoweringRule,
@@ -145,5 +152,5 @@ def lower_reduce_scatter(
 reduce_scatter_p.def_effectful_abstract_eval(_type)
 define_linear(reduce_scatter_p, _transpose, {Op.MAX: "pmax_scatter", Op.MIN: "pmin_scatter"})
 batching.fancy_primitive_batchers[reduce_scatter_p] = _batch
-mlir.register_lowering(reduce_scatter_p, _lower_as_lax, cacheable=False)
-mlir.register_lowering(reduce_scatter_p, lower_reduce_scatter, platform="cpu", cacheable=False)
+mlir.register_lowering(reduce_scatter_p, _lower_as_lax)
+lower_on(reduce_scatter_p, "cpu", lower_reduce_scatter)

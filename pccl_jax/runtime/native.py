@@ -32,14 +32,22 @@ def extension() -> ModuleType:
 
 
 @functools.cache
-def register_handlers(platform: str = "cpu") -> None:
-    """Registers the FFI target for ``platform``, once.
+def register_handlers() -> None:
+    """Makes our collectives known to XLA in this process; calls after the first do nothing.
 
-    XLA accepts the type of the handlers' state only after the platform's backend exists, and
-    creating the backend must be left to the user's program (``jax.distributed`` comes first),
-    so this runs when the first collective is lowered, not at import.
+    The first collective that is lowered does so by itself. Call it in a process that lowers none:
+    that loads a compiled or exported program. It uses a device, so whatever sets up devices or
+    ``jax.distributed`` comes before.
+
+    Raises:
+        ConfigurationError: where the compiled part of pccl_jax cannot be loaded.
+
+    Example:
+        >>> import pccl_jax
+        >>> pccl_jax.register_handlers()
     """
+    # XLA accepts the type of the handlers' state only after the platform's backend exists.
     module = extension()
-    jax.devices(platform)
-    jax.ffi.register_ffi_type("pccl_collective_state", module.cpu_state_type(), platform=platform)
-    jax.ffi.register_ffi_target(TARGET, module.cpu_handlers(), platform=platform)
+    jax.devices("cpu")
+    jax.ffi.register_ffi_type("pccl_collective_state", module.cpu_state_type(), platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, module.cpu_handlers(), platform="cpu")

@@ -21,13 +21,11 @@ class Places:
         node_of: number of the device's node.
         process_of: its process, as ``jax.process_index()`` counts.
         obstacle: why our executor cannot connect them, or None.
-        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
     """
 
     node_of: tuple[int, ...]
     process_of: tuple[int, ...]
     obstacle: str | None = None
-    platform: str = "cpu"
 
 
 def place_devices(mesh: Any) -> Places:
@@ -37,8 +35,11 @@ def place_devices(mesh: Any) -> Places:
     laid out on ``jax.devices()``; where that is wrong, the call is refused when the program runs.
     """
     devices = _devices_of(mesh)
+    if len(devices) < mesh.size:
+        missing = f"an abstract mesh of {mesh.size} devices, of which {len(devices)} are here"
+        return Places((0,) * mesh.size, (0,) * mesh.size, missing)
     process_of = tuple(device.process_index for device in devices)
-    return Places(_nodes(process_of), process_of, _obstacle(process_of), devices[0].platform)
+    return Places(_nodes(process_of), process_of, _obstacle(process_of, devices[0].platform))
 
 
 def _devices_of(mesh: Any) -> list[Any]:
@@ -90,7 +91,9 @@ def _nodes(process_of: Sequence[int]) -> tuple[int, ...]:
     return tuple(number[key] for key in keys)
 
 
-def _obstacle(process_of: Sequence[int]) -> str | None:
+def _obstacle(process_of: Sequence[int], platform: str) -> str | None:
+    if platform != "cpu":
+        return f"devices of platform {platform} are left to XLA"
     if set(process_of) <= {jax.process_index()}:
         return None
     if joined_world() is None:
