@@ -33,3 +33,13 @@ def every(lib: Any, x: Any, axis: Any = "x") -> dict[str, Any]:
 def every_linear(lib: Any, x: Any, axis: Any = "x") -> dict[str, Any]:
     """The result of each call that has a derivative."""
     return {name: call(lib, x, axis) for name, call in LINEAR.items()}
+
+
+def three(lib: Any, x: Any, axis: Any = "x") -> dict[str, Any]:
+    """One call for each of our primitives."""
+    return {name: CALLS[name](lib, x, axis) for name in ("psum", "all_gather", "psum_scatter")}
+
+
+def without_scatter(lib: Any, x: Any, axis: Any = "x") -> dict[str, Any]:
+    """Where lax does not know the type of a scatter."""
+    return {name: call(lib, x, axis) for name, call in LINEAR.items() if "scatter" not in name}

@@ -191,24 +191,23 @@ def explicit_partial_manual(body: Body) -> Any:
 
 
 def explicit_spmd_axis(body: Body) -> Any:
-    """Without psum_scatter, which lax does not batch there."""
-
-    def gathers(x: Any) -> Any:
-        return {name: y[None] for name, y in body(x).items() if "scatter" not in name}
-
     with jax.set_mesh(_explicit(RANKS, 2)):
-        f = jax.shard_map(gathers, in_specs=P("x"), out_specs=P("x"))
+        f = jax.shard_map(
+            lambda x: jax.tree.map(lambda leaf: leaf[None], body(x)),
+            in_specs=P("x"), out_specs=P("x"),
+        )  # fmt: skip
         x = jax.device_put(np.stack([X, X + 1]), P("y", "x"))
         return jax.jit(jax.vmap(f, spmd_axis_name="y"))(x)
 
 
 #: For bodies whose results need no derivative.
 PLAIN = [
-    jitted, untyped, eager, jit_disabled, jaxprs_checked, strict_promotion, no_transfers,
-    nans_looked_for, checkified, vmapped_condition, vmapped_loop, mapped_one_by_one, reference,
-    jit_inside, vmap_of_own_axis, pmap, vmap_of_pmap, partial_manual, partial_manual_eager,
-    partial_manual_vmap, nested, abstract_mesh, explicit_mesh,
+    jitted, untyped, jaxprs_checked, strict_promotion, no_transfers, nans_looked_for, checkified,
+    vmapped_condition, vmapped_loop, mapped_one_by_one, reference, jit_inside, vmap_of_own_axis,
+    pmap, vmap_of_pmap, partial_manual, partial_manual_vmap, nested, abstract_mesh, explicit_mesh,
 ]  # fmt: skip
+#: The same; JAX compiles each operation by itself there, so these take longer.
+EAGER = [eager, jit_disabled, partial_manual_eager]
 
 
 def gradient(body: Body) -> Any:
@@ -317,6 +316,7 @@ def offloaded_remat(body: Body) -> Any:
 DERIVED = [
     gradient, gradient_of_vmap_own_axis, vmap_own_axis_of_gradient, jacobians, hessian, transposed,
     custom_vjp, custom_jvp, custom_vmap, gradient_of_pmap, gradient_in_pmap,
-    gradient_partial_manual, gradient_explicit, offloaded_remat, explicit_partial_manual,
-    explicit_spmd_axis,
+    gradient_partial_manual, gradient_explicit, offloaded_remat,
 ]  # fmt: skip
+#: For those without a scatter: axes that are not manual are in the types.
+SHARDED = [explicit_partial_manual, explicit_spmd_axis]

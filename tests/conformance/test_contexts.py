@@ -12,10 +12,17 @@ from meshes import assert_same
 
 import pccl_jax
 
-from .calls import every, every_linear
-from .contexts import DERIVED, PLAIN, Body
+from .calls import every, every_linear, three, without_scatter
+from .contexts import DERIVED, EAGER, PLAIN, SHARDED, Body
 
 Context = Callable[[Body], Any]
+
+CONTEXTS = (
+    [(context, every) for context in PLAIN]
+    + [(context, three) for context in EAGER]
+    + [(context, every_linear) for context in DERIVED]
+    + [(context, without_scatter) for context in SHARDED]
+)
 
 
 def weak_types(tree: Any) -> list[bool]:
@@ -28,10 +35,10 @@ def is_served(context: Context) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.*pmap:DeprecationWarning")
-@pytest.mark.parametrize("context", [*PLAIN, *DERIVED], ids=lambda context: context.__name__)
-def test_values_are_those_of_lax(context: Context) -> None:
-    calls = every if context in PLAIN else every_linear
-
+@pytest.mark.parametrize(
+    ("context", "calls"), CONTEXTS, ids=[context.__name__ for context, _ in CONTEXTS]
+)
+def test_values_are_those_of_lax(context: Context, calls: Callable[..., Any]) -> None:
     def run(lib: Any) -> Any:
         return context(lambda x, *axis: calls(lib, x, *axis))
 
