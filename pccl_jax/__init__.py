@@ -23,7 +23,7 @@ from pccl_jax.api import (
 from pccl_jax.dispatch import Choice, choices
 from pccl_jax.errors import ConfigurationError, InternalError, PcclError, ScheduleError
 from pccl_jax.explain import Explanation, explain
-from pccl_jax.runtime import init, topology, using
+from pccl_jax.runtime import init, register_handlers, topology, using
 from pccl_jax.topology import Topology
 
 __version__ = "0.1.0"
@@ -51,6 +51,7 @@ __all__ = [
     "psum_scatter",
     "pvary",
     "reduce_scatter",
+    "register_handlers",
     "topology",
     "uninstall",
     "using",

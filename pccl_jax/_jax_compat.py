@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +45,15 @@ __all__ = [
     "devices_fixed",
     "distributed_client",
     "distributed_state",
+    "has_known_shape",
     "hide_call_orders",
     "in_description",
     "insert_varying",
+    "is_for_export",
     "is_tracer",
     "lax_collectives",
     "lax_type_rule",
+    "lower_on",
     "lowering_rule",
     "manual_mesh",
     "mesh_axis_groups",
@@ -61,6 +64,7 @@ __all__ = [
     "on_collective_stream",
     "ordered_ffi_call",
     "partition_id",
+    "per_device",
     "platform_of",
     "program_devices",
     "pvary",
@@ -68,6 +72,7 @@ __all__ = [
     "requires_devices",
     "shard_map_context",
     "sub_jaxprs",
+    "tracked_axes",
     "ungrouped_type",
     "user_frame",
 ]
@@ -116,8 +121,23 @@ def check_vma() -> bool:
 
 
 def insert_varying(axes: tuple[Any, ...], x: Any) -> Any:
-    """Casts ``x`` to vary over ``axes`` where types are tracked, as lax does implicitly."""
+    """Casts ``x`` to vary over ``axes`` where types are tracked, as lax does implicitly.
+
+    Raises ValueError for an axis of vmap there, where lax fails an assertion.
+    """
+    mesh_axes = jax.sharding.get_abstract_mesh().axis_names
+    if check_vma() and (foreign := [axis for axis in axes if axis not in mesh_axes]):
+        raise ValueError(
+            f"axis {foreign[0]!r} is no axis of the mesh {mesh_axes}: inside a shard_map that "
+            "tracks where values vary there are no collectives over an axis of vmap. Pass "
+            "check_vma=False to jax.shard_map."
+        )
     return _parallel.insert_collective_pvary(axes, x)
+
+
+def tracked_axes(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The ``axes`` over which lax reduces: all, but for a setting that drops those of size 1."""
+    return tuple(_parallel._maybe_skip_one_sized_axes(axes))
 
 
 def pvary(x: Any, axes: tuple[Any, ...]) -> Any:
@@ -131,6 +151,15 @@ def reduction_state(x: Any) -> bool:
     return bool(mat.unreduced or mat.reduced)
 
 
+def per_device(aval: Any) -> Any:
+    """The type of the array that each device has, for a value that is 'unreduced' or 'reduced'."""
+    mat = aval.manual_axis_type
+    if not (mat.unreduced or mat.reduced):
+        return aval
+    varying = mat.varying | mat.unreduced | mat.reduced
+    return aval.update(manual_axis_type=_core.ManualAxisType(varying=varying))
+
+
 def is_tracer(x: Any) -> bool:
     """Whether ``x`` stands for a value that is known only when the program runs."""
     return isinstance(x, _core.Tracer)
@@ -139,6 +168,16 @@ def is_tracer(x: Any) -> bool:
 def canonicalize_axis(axis: int, ndim: int) -> int:
     """``axis`` as a number from 0; raises ValueError where it is out of range."""
     return int(_canonicalize_axis(axis, ndim))
+
+
+def has_known_shape(aval: Any) -> bool:
+    """Whether no dimension is a symbol, as those of a program exported for many shapes are."""
+    return bool(_core.is_constant_shape(aval.shape))
+
+
+def is_for_export(ctx: mlir.LoweringRuleContext) -> bool:
+    """Whether the program that ``ctx`` lowers is to be exported, not compiled here."""
+    return bool(ctx.module_context.lowering_parameters.for_export)
 
 
 def avals(ctx: mlir.LoweringRuleContext) -> tuple[Any, Any]:
@@ -255,6 +294,31 @@ def lowering_rule(primitive: Any, platform: str) -> Callable[..., Any]:
     specific = _mlir._platform_specific_lowerings[platform].get(primitive)
     rule: Callable[..., Any] = (specific or _mlir._lowerings[primitive]).rule
     return rule
+
+
+def lower_on(primitive: Any, rules: Mapping[str, Callable[..., Any]]) -> None:
+    """Has ``rules``, by platform, lower ``primitive``, each call anew; elsewhere what did so far.
+
+    JAX (0.10 to 0.12) fails where a program is lowered for several platforms at once and has a
+    primitive that is not cached and has several rules. So it gets one, which asks for the platform.
+    """
+    others = _mlir._lowerings[primitive].rule
+    specific = _mlir._platform_specific_lowerings
+    all_rules = {
+        name: table.pop(primitive).rule for name, table in specific.items() if primitive in table
+    }
+    all_rules |= rules
+
+    def lower(ctx: mlir.LoweringRuleContext, *args: Any, **params: Any) -> Any:
+        inner = ctx.replace(avals_out=list(ctx.avals_out))  # JAX appends it to a list
+        results = _mlir.lower_per_platform(
+            inner, str(primitive), all_rules, others, _effects.no_effects, *args, **params
+        )
+        if inner.tokens_out is not None:
+            ctx.set_tokens_out(inner.tokens_out)
+        return results
+
+    mlir.register_lowering(primitive, lower, cacheable=False)
 
 
 def metadata() -> dict[str, Any]:

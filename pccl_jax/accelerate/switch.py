@@ -11,7 +11,6 @@ that is part of jit's cache key, as metadata is: what was compiled before is com
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -19,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from pccl_jax._jax_compat import lowering_rule, metadata, mlir
+from pccl_jax._jax_compat import lower_on, lowering_rule, metadata, mlir
 from pccl_jax.accelerate.lax_calls import FROM_LAX, Served
 from pccl_jax.primitives import left_to_lax
 from pccl_jax.runtime import MODULES
@@ -130,9 +129,12 @@ def _put_rules_in_place() -> None:
     with _lock:
         if _rules_in_place:
             return
-        for (primitive, entry), platform in itertools.product(FROM_LAX.items(), MODULES):
-            rule = _rule(entry, platform, lowering_rule(primitive, platform))
-            mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
+        for primitive, entry in FROM_LAX.items():
+            rules = {
+                platform: _rule(entry, platform, lowering_rule(primitive, platform))
+                for platform in MODULES
+            }
+            lower_on(primitive, rules)
         _rules_in_place = True
 
 

@@ -32,8 +32,8 @@ def takes_comm(axis_name: AxisName, comm: Any, groups: Groups) -> bool:
     return True
 
 
-def as_axes(axis_name: AxisName) -> tuple[Any, ...]:
-    """The axes as a tuple; raises NameError for one that is not bound."""
+def as_axes(axis_name: AxisName, function: str) -> tuple[Any, ...]:
+    """The axes as a tuple; raises NameError for one that is not bound, in lax's words and more."""
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for axis in axes:
         if isinstance(axis, int):
@@ -42,8 +42,9 @@ def as_axes(axis_name: AxisName) -> tuple[Any, ...]:
             lax.axis_size(axis)
         except NameError:
             raise NameError(
-                f"unbound axis name: {axis}. Call the collective inside jax.shard_map over a mesh "
-                "that has this axis, or inside jax.vmap(..., axis_name=...)."
+                f"Found an unbound axis name: {axis}. To fix this, please call {function} under "
+                "`jax.shard_map` over a mesh that has this axis, or under "
+                f"`jax.vmap(..., axis_name={axis!r})`."
             ) from None
     return axes
 

@@ -19,6 +19,7 @@ from pccl_jax._jax_compat import (
     check_vma,
     insert_varying,
     reduction_state,
+    tracked_axes,
 )
 from pccl_jax.api import over_communicator
 from pccl_jax.api.arguments import (
@@ -40,6 +41,7 @@ from pccl_jax.primitives import all_gather_p, all_reduce_p, reduce_scatter_p
 from pccl_jax.types import Collective, Op
 
 _LAX_ALL_REDUCE: dict[Op, Any] = {Op.SUM: lax.psum, Op.MAX: lax.pmax, Op.MIN: lax.pmin}
+_LAX_NAMES = {op: function.__name__ for op, function in _LAX_ALL_REDUCE.items()}
 
 
 def psum(
@@ -99,10 +101,11 @@ def pmean(
     """All-reduce mean: the sum of :func:`psum` divided by the group's size, as lax computes it."""
     if takes_comm(axis_name, comm, axis_index_groups):
         return over_communicator.all_reduce(x, comm, "mean", algorithm)
-    if has_positions(as_axes(axis_name)):
+    axes = as_axes(axis_name, "pmean")
+    if has_positions(axes):
         return lax.pmean(x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
-    n = group_size(as_axes(axis_name), as_partition(axis_index_groups, as_axes(axis_name)))
+    n = group_size(axes, as_partition(axis_index_groups, axes))
     return jax.tree.map(lambda leaf: leaf / n, total)
 
 
@@ -176,7 +179,7 @@ def all_reduce(
         return pmean(x, axis_name, axis_index_groups=axis_index_groups, algorithm=algorithm)
     kind = as_operator(op)
     check_algorithm(algorithm, Collective.ALL_REDUCE)
-    axes = as_axes(axis_name)
+    axes = tracked_axes(as_axes(axis_name, _LAX_NAMES.get(kind, "all_reduce")))
     if not axes:
         return x
     if has_positions(axes):
@@ -246,7 +249,7 @@ def all_gather(
             raise ValueError(f"to={to!r} is a type over mesh axes; comm= has none.")
         return over_communicator.all_gather(x, comm, axis, tiled, algorithm)
     check_algorithm(algorithm, Collective.ALL_GATHER)
-    axes = as_axes(axis_name)
+    axes = as_axes(axis_name, "all_gather")
     if not axes:
         return x
     if has_positions(axes):
@@ -339,11 +342,11 @@ def reduce_scatter(
             tiled=tiled,
             algorithm=algorithm,
         )
-        n = group_size(as_axes(axis_name), axis_index_groups)
+        n = group_size(as_axes(axis_name, "reduce_scatter"), axis_index_groups)
         return jax.tree.map(lambda leaf: leaf / n, total)
     kind = as_operator(op)
     check_algorithm(algorithm, Collective.REDUCE_SCATTER)
-    axes = as_axes(axis_name)
+    axes = tracked_axes(as_axes(axis_name, "reduce_scatter"))
     if not axes:
         return x
     if has_positions(axes):

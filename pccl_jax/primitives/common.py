@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pccl_jax._jax_compat import Primitive, ad, mlir, requires_devices
+from pccl_jax._jax_compat import Primitive, ad, lower_on, mlir, per_device, requires_devices
 from pccl_jax.dispatch import serves
 from pccl_jax.runtime import MODULES, has_gpu_module
 from pccl_jax.types import Collective, Op
@@ -68,10 +68,8 @@ def register_rules(primitive: Primitive, rule: LoweringRule, as_lax: LoweringRul
     """
     if has_gpu_module():
         requires_devices(primitive)
-    mlir.register_lowering(primitive, as_lax, cacheable=False)
-    for platform in MODULES:
-        ours = partial(rule, platform=platform)
-        mlir.register_lowering(primitive, ours, platform=platform, cacheable=False)
+    mlir.register_lowering(primitive, as_lax)
+    lower_on(primitive, {platform: partial(rule, platform=platform) for platform in MODULES})
 
 
 def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x: Any) -> Any:
@@ -79,6 +77,7 @@ def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x:
     result = ctx.avals_out[0]
     if 0 in result.shape:  # nothing to move, and lax refuses some of these
         return mlir.lower_fun(lambda _: jnp.zeros(result.shape, result.dtype), False)(ctx, x)
+    ctx = ctx.replace(avals_in=[per_device(ctx.avals_in[0])])
     return mlir.lower_fun(function, multiple_results=False)(ctx, x)
 
 

@@ -19,6 +19,8 @@ from pccl_jax._jax_compat import (
     avals,
     axis_context,
     devices_fixed,
+    has_known_shape,
+    is_for_export,
     manual_mesh,
     mesh_axis_groups,
     mlir,
@@ -101,6 +103,7 @@ class Site:
         result: type of the result.
         platform: for which it is lowered: ``cpu``, ``cuda``, ``rocm`` or ``tpu``.
         devices_fixed: whether JAX uses the result for these devices in this order only.
+        exported: whether the program is to run elsewhere, or later.
     """
 
     axis_context: Any
@@ -108,6 +111,7 @@ class Site:
     result: Any
     platform: str
     devices_fixed: bool
+    exported: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,26 +128,30 @@ class Plan:
 def site_of(ctx: mlir.LoweringRuleContext, platform: str) -> Site:
     """Where ``ctx`` lowers, for ``platform``."""
     context = axis_context(ctx)
-    return Site(context, *avals(ctx), platform, devices_fixed(ctx.primitive, context))
+    fixed = devices_fixed(ctx.primitive, context)
+    return Site(context, *avals(ctx), platform, fixed, is_for_export(ctx))
 
 
 def wants_dimension_first(site: Site, call: Call, parts: int) -> bool:
     """Whether to serve ``call`` along the first dimension, and let XLA transpose.
 
-    So it is where a chunk lies in many short rows, or in several and MPI is to move it.
+    So it is where a chunk lies in many short rows, or in several and MPI is to move it. What is
+    left to lax stays as it is.
 
     Args:
         site: where the collective stands.
         call: the collective.
         parts: into how many chunks the operand is cut; 1 if it is a chunk.
     """
-    aval, shape = site.operand, site.operand.shape
-    if math.prod(shape[: call.dimension]) <= 1:
+    aval = site.operand
+    if not has_known_shape(aval) or math.prod(aval.shape[: call.dimension]) <= 1:
         return False
-    row_bytes = math.prod(shape[call.dimension :]) * aval.dtype.itemsize // parts
-    if row_bytes < SHORTEST_ROW_BYTES:
-        return True
-    return call.world is not None and choose(site, call)[0].algorithm == "mpi"
+    row_bytes = math.prod(aval.shape[call.dimension :]) * aval.dtype.itemsize // parts
+    short = row_bytes < SHORTEST_ROW_BYTES
+    if not short and call.world is None:
+        return False
+    algorithm = choose(site, call)[0].algorithm
+    return algorithm == "mpi" or (short and algorithm != "xla")
 
 
 def make_plan(site: Site, call: Call) -> Plan | None:
@@ -168,7 +176,10 @@ def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
     request = _request(call, site, layout)
     if layout is not None:
         request = _with_processes(request, call, site, layout)
-    choice = select(request, call.algorithm, preferred_algorithm())
+    preferred = preferred_algorithm()
+    choice = select(request, call.algorithm, preferred)
+    if site.exported and obstacle is None and not (call.algorithm or preferred):
+        obstacle = "for export, where no algorithm was asked for by name"
     if obstacle:
         choice = Choice(request, "xla", obstacle)
     return choice, layout
@@ -192,6 +203,8 @@ def _layout(site: Site, call: Call) -> tuple[GroupLayout | None, str | None]:
     layout = arrange(groups, places.node_of)
     if layout is None:
         return None, "axis_index_groups of different sizes"
+    if not has_known_shape(aval):
+        return layout, "a shape with symbols in it"
     if math.prod(aval.shape) == 0:
         return layout, "no elements"
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
@@ -223,7 +236,9 @@ def _groups(site: Site, call: Call) -> list[list[int]] | None:
 
 def _request(call: Call, site: Site, layout: GroupLayout | None) -> Request:
     aval = site.operand
-    elements = max(math.prod(aval.shape), math.prod(site.result.shape))
+    elements = 0  # unknown
+    if has_known_shape(aval):
+        elements = max(math.prod(aval.shape), math.prod(site.result.shape))
     return Request(
         collective=call.collective,
         op=call.op,

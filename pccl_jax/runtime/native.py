@@ -76,13 +76,24 @@ def has_gpu_module() -> bool:
 
 @functools.cache
 def register_handlers(platform: str = "cpu") -> None:
-    """Registers the FFI targets for ``platform``, once.
+    """Makes our collectives known to XLA in this process; calls after the first do nothing.
 
-    XLA accepts the type of the handlers' state only after the platform's backend exists, and
-    creating the backend must be left to the user's program (``jax.distributed`` comes first),
-    so this runs when the first collective is lowered, not at import. Whoever lowers for a GPU has
-    a backend already, or none at all where a program is compiled for GPUs that are elsewhere.
+    The first collective that is lowered does so by itself. Call it in a process that lowers none:
+    that loads a compiled or exported program. It uses a device, so whatever sets up devices or
+    ``jax.distributed`` comes before.
+
+    Args:
+        platform: ``cpu``, ``cuda`` or ``rocm``.
+
+    Raises:
+        ConfigurationError: where the compiled part of pccl_jax cannot be loaded.
+
+    Example:
+        >>> import pccl_jax
+        >>> pccl_jax.register_handlers()
     """
+    # XLA accepts the type of the handlers' state only after the platform's backend exists. Whoever
+    # lowers for a GPU has one, or none at all where a program is compiled for GPUs elsewhere.
     if platform == "cpu":
         module = extension()
         jax.devices(platform)

@@ -41,6 +41,10 @@ def place_devices(mesh: Any) -> Places:
     laid out on ``jax.devices()``; where that is wrong, the call is refused when the program runs.
     """
     devices = _devices_of(mesh)
+    if len(devices) < mesh.size:
+        missing = f"an abstract mesh of {mesh.size} devices, of which {len(devices)} are here"
+        nowhere = (0,) * mesh.size
+        return Places(nowhere, nowhere, nowhere, missing)
     process_of = tuple(device.process_index for device in devices)
     platform = platform_of(devices[0])
     return Places(

@@ -326,15 +326,6 @@ def test_pmap() -> None:
     assert_same(actual, f(x))
 
 
-def test_export() -> None:
-    """An exported program keeps what it was lowered to, and runs in another."""
-    f = jax.jit(pccl_jax.accelerate(mapped(DIFFERENTIABLE["psum"], check_vma=False)))
-    checks = [jax.export.DisabledSafetyCheck.custom_call("pccl_collective")]
-    exported = jax.export.export(f, disabled_checks=checks)(operand())
-    x = jax.device_put(operand(), jax.NamedSharding(mesh_of(N), P("x")))
-    assert_same(jax.jit(exported.call)(x), f(operand()))
-
-
 _STEPS: dict[str, Body] = {
     "gather, scatter": lambda x: lax.psum_scatter(
         lax.all_gather(x, "x", axis=1, tiled=True), "x", scatter_dimension=1, tiled=True

@@ -1,4 +1,4 @@
-"""Lowering, compiling, caching, exporting, and what a function compiled once is reused for."""
+"""Lowering, compiling, caching, and what a function compiled once is reused for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from jax.experimental import serialize_executable
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from meshes import mesh_of, per_rank
 from processes import run_program
@@ -47,13 +46,6 @@ def test_serialised_executable() -> None:
     devices = list(mesh.devices.flat)
     loaded = serialize_executable.deserialize_and_load(*saved, execution_devices=devices)
     check(loaded(X))
-
-
-def test_export() -> None:
-    f = per_rank(body, mesh_of(4))
-    allowed = [jax.export.DisabledSafetyCheck.custom_call("pccl_collective")]
-    exported = jax.export.export(f, disabled_checks=allowed)(X)
-    check(jax.jit(exported.call)(jax.device_put(X, NamedSharding(mesh_of(4), P("x")))))
 
 
 def test_persistent_cache(tmp_path: Path) -> None:
