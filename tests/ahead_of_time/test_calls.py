@@ -17,7 +17,8 @@ import pccl_jax
 from ahead_of_time import hlo
 from ahead_of_time.conftest import MeshOf
 from pccl_jax import schedule
-from pccl_jax._jax_compat import _dispatch, requires_devices
+from pccl_jax._jax_compat import requires_devices
+from pccl_jax._jax_compat.platforms import _dispatch
 from pccl_jax.primitives import all_reduce_p
 from pccl_jax.primitives.gpu import gpu_scratch_bytes
 from pccl_jax.runtime import MODULES, TARGET, places
