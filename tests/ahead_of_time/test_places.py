@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pccl_jax.runtime.places import _nodes
+from pccl_jax.runtime.places import _host, nodes_of
 
 
 def gpu(process: int, partition: int, runtime: str = "stream_executor") -> Any:
@@ -18,14 +18,14 @@ def gpu(process: int, partition: int, runtime: str = "stream_executor") -> Any:
 
 
 def test_processes_of_a_host_are_one_node() -> None:
-    assert _nodes([gpu(process, process // 4) for process in range(8)]) == (0,) * 4 + (1,) * 4
+    assert nodes_of([_host(gpu(process, process // 4)) for process in range(8)]) == (0,) * 4 + (1,) * 4
 
 
 def test_in_a_description_hosts_are_nodes() -> None:
     described = [gpu(device // 4, 0, "compile_only_runtime") for device in range(8)]
-    assert _nodes(described) == (0,) * 4 + (1,) * 4
+    assert nodes_of([_host(device) for device in described]) == (0,) * 4 + (1,) * 4
 
 
 def test_nodes_can_be_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PCCL_RANKS_PER_NODE", "2")
-    assert _nodes([gpu(0, 0)] * 4) == (0, 0, 1, 1)
+    assert nodes_of([_host(gpu(0, 0))] * 4) == (0, 0, 1, 1)
