@@ -29,6 +29,7 @@ class Request:
             the number of ranks and only flat algorithms apply.
         mpi: name of the MPI library that connects the processes; None where none does.
         ranks_per_process: the most ranks of a group that share a process.
+        platform: of the devices: ``cpu``, ``cuda``, ``rocm`` or ``tpu``.
     """
 
     collective: Collective
@@ -42,6 +43,7 @@ class Request:
     even: bool = True
     mpi: str | None = None
     ranks_per_process: int = 1
+    platform: str = "cpu"
 
     @property
     def ranks(self) -> int:

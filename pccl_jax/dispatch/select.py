@@ -22,21 +22,24 @@ from pccl_jax.dispatch.cost import cheapest
 from pccl_jax.dispatch.learned import learned
 from pccl_jax.dispatch.predict import choose
 from pccl_jax.dispatch.samples import Point
-from pccl_jax.dispatch.vendor import mpi_obstacle
+from pccl_jax.dispatch.vendor import mpi_obstacle, nccl_obstacle
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective
 
 #: Algorithms that hand the collective to somebody else's implementation.
 VENDOR_ALGORITHMS = ("xla", "mpi")
 
+#: Not schedules of ours either, and only where asked for: why they cannot serve, if they cannot.
+_OBSTACLES = {"mpi": mpi_obstacle, "hier_nccl": nccl_obstacle}
+
 _FLAT = {"hier_ring": "ring", "hier_rec": "rec"}
 
 
 def check_algorithm(name: str | None, collective: Collective | None = None) -> None:
     """Raises ConfigurationError unless ``name`` is None or an algorithm for ``collective``."""
-    if name is None or name in VENDOR_ALGORITHMS:
+    if name is None or name in VENDOR_ALGORITHMS or name in _OBSTACLES:
         return
-    known = [*VENDOR_ALGORITHMS, *schedule.names()]
+    known = [*dict.fromkeys((*VENDOR_ALGORITHMS, *schedule.names(), *_OBSTACLES))]
     if name not in known:
         close = difflib.get_close_matches(str(name), known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -65,21 +68,25 @@ def select(request: Request, wished: str | None = None, preferred: str | None = 
     check_algorithm(preferred)
     if request.ranks == 1:
         return Choice(request, "xla", "a group of one has nothing to move")
-    if wished == "mpi" and (obstacle := mpi_obstacle(request)):
+    if wished is not None and (obstacle := _obstacle(wished, request)):
         what = f"{request.collective.label} of {request.dtype} over axis {request.axis}"
-        raise ConfigurationError(f"algorithm 'mpi' cannot serve this {what}: {obstacle}.")
+        raise ConfigurationError(f"algorithm {wished!r} cannot serve this {what}: {obstacle}.")
     if wished is not None:
         return _named(request, wished, "asked for by the call")
-    if preferred == "mpi" and (obstacle := mpi_obstacle(request)):
+    if preferred is not None and (obstacle := _obstacle(preferred, request)):
         choice = _decide(request)
-        return replace(choice, reason=f"{choice.reason}; mpi was preferred, but {obstacle}")
+        return replace(choice, reason=f"{choice.reason}; {preferred} was preferred, but {obstacle}")
     if preferred is not None and _serves(preferred, request.collective):
         return _named(request, preferred, "asked for by using() or PCCL_ALGORITHM")
     return _decide(request)
 
 
+def _obstacle(name: str, request: Request) -> str | None:
+    return _OBSTACLES[name](request) if name in _OBSTACLES else None
+
+
 def _serves(name: str, collective: Collective) -> bool:
-    return name in VENDOR_ALGORITHMS or schedule.supports(name, collective)
+    return name in VENDOR_ALGORITHMS or name in _OBSTACLES or schedule.supports(name, collective)
 
 
 def _named(request: Request, name: str, reason: str) -> Choice:

@@ -1,4 +1,4 @@
-"""What the collectives of an MPI library cannot do, and what to do about it."""
+"""What the collectives of MPI libraries and of NCCL cannot do, and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def mpi_obstacle(request: Request) -> str | None:
             f"({MOST_ELEMENTS}): split the array, or {_ELSE}"
         )
     return None if request.collective is Collective.ALL_GATHER else _reduction_obstacle(request)
+
+
+def nccl_obstacle(request: Request) -> str | None:
+    """Why ``hier_nccl`` cannot serve ``request``, or None where it can."""
+    if request.platform not in ("cuda", "rocm"):
+        return f"NCCL is for GPUs, these are {request.platform} devices: {_ELSE}"
+    if not request.even:
+        return f"its nodes have different numbers of ranks: {_ELSE}"
+    return None
 
 
 def _reduction_obstacle(request: Request) -> str | None:
