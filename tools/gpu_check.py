@@ -2,7 +2,7 @@
 """Checks pccl_jax on a machine that has a GPU; one is enough. Prints a table; minutes.
 
     python tools/gpu_check.py            everything
-    python tools/gpu_check.py --build    first builds the GPU module, for this card only
+    python tools/gpu_check.py --build    first installs this checkout, built for this card only
     python tools/gpu_check.py --only kernels --only mpi
 
 Parts: ``kernels`` (results against numpy), ``bandwidth`` (against a copy on the device, in the
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--build", action="store_true", help="build the GPU module first")
+    parser.add_argument("--build", action="store_true", help="install this checkout first")
     parser.add_argument("--only", action="append", choices=PARTS, help="a part; may be repeated")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -50,14 +49,11 @@ def main() -> int:
 
 
 def build() -> None:
-    """The module for this machine's cards, into the package's folder."""
-    folder = ROOT / "build" / "gpu_check"
-    common = ["cmake", "-S", ROOT, "-B", folder, f"-DPython_EXECUTABLE={sys.executable}"]
-    defines = ["-DPCCL_CUDA=ON", "-DPCCL_CUDA_ARCHITECTURES=native"]
-    subprocess.run([*common, *defines], check=True)
-    subprocess.run(["cmake", "--build", folder, "-j", "--target", "_pccl_cuda"], check=True)
-    for module in folder.glob("_pccl_cuda*.so"):
-        shutil.copy(module, ROOT / "pccl_jax")
+    """Installs this checkout with the module for this machine's cards; pip brings what it needs."""
+    defines = {"PCCL_CUDA": "ON", "PCCL_CUDA_ARCHITECTURES": "native"}
+    options = [f"--config-settings=cmake.define.{name}={value}" for name, value in defines.items()]
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--editable", ROOT]
+    subprocess.run([*install, *options], check=True)
 
 
 def command(part: str) -> list[str]:
@@ -70,8 +66,7 @@ def command(part: str) -> list[str]:
 
 def settings(part: str) -> dict[str, str]:
     """Environment variables of a part."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    chosen = {"PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "1"}
+    chosen = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_ENABLE_X64": "1"}
     if part == "mpi":
         chosen |= {"PCCL_GPU_TRANSPORT": "mpi", "PCCL_RANKS_PER_NODE": "2", "PCCL_TIMEOUT_S": "60"}
         chosen |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -9,8 +9,8 @@
 namespace pccl::gpu {
 namespace {
 
-// From so many bytes a chunk on, one collective for every node straight into place beats one for
-// all and a pass over the result: NCCL's own threshold between latency and bandwidth.
+// From so many bytes a chunk on, one collective for every node straight into place should beat one
+// for all and a pass over the result. To be measured.
 constexpr size_t kWithoutShuffle = size_t{256} << 10;
 
 // A run of chunks that lie one after the other in all of several arrays.

@@ -29,10 +29,10 @@ from pccl_jax.types import Collective
 #: Algorithms that hand the collective to somebody else's implementation.
 VENDOR_ALGORITHMS = ("xla", "mpi")
 
-#: These, and what is taken by name alone: the cost model knows no figures of it.
+#: These, and what is taken only where it is asked for.
 _OF_OTHERS = (*VENDOR_ALGORITHMS, "hier_nccl")
 
-_FLAT = {"hier_ring": "ring", "hier_rec": "rec", "hier_nccl": "ring"}
+_FLAT = {"hier_ring": "ring", "hier_rec": "rec"}
 
 
 def check_algorithm(name: str | None, collective: Collective | None = None) -> None:

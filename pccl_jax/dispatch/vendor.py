@@ -31,10 +31,12 @@ def xla_obstacle(request: Request) -> str | None:
 
 
 def nccl_obstacle(request: Request) -> str | None:
-    """Why NCCL's own collectives cannot serve ``request``, or None where they can."""
-    if request.platform in ("cuda", "rocm"):
-        return None
-    return f"NCCL is for GPUs, these are {request.platform} devices: {_ELSE}"
+    """Why ``hier_nccl`` cannot serve ``request``, or None where it can."""
+    if request.platform not in ("cuda", "rocm"):
+        return f"NCCL is for GPUs, these are {request.platform} devices: {_ELSE}"
+    if not request.even:
+        return f"its nodes have different numbers of ranks: {_ELSE}"
+    return None
 
 
 def mpi_obstacle(request: Request) -> str | None:

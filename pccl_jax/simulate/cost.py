@@ -83,6 +83,8 @@ def estimate(
         )
     if algorithm in VENDORS:
         return vendor_estimate(collective, algorithm, nbytes, nodes, local, machine, estimate)
+    if algorithm == "hier_nccl":  # what NCCL does between nodes is taken as a ring
+        algorithm = "hier_ring"
     schedule = schedules.draft(algorithm, collective, nodes, local)
     if any(isinstance(phase, schedules.Inter) for phase in schedule.phases):
         raise ConfigurationError(

@@ -18,7 +18,9 @@ def gpu(process: int, partition: int, runtime: str = "stream_executor") -> Any:
 
 
 def test_processes_of_a_host_are_one_node() -> None:
-    assert nodes_of([_host(gpu(process, process // 4)) for process in range(8)]) == (0,) * 4 + (1,) * 4
+    assert (
+        nodes_of([_host(gpu(process, process // 4)) for process in range(8)]) == (0,) * 4 + (1,) * 4
+    )
 
 
 def test_in_a_description_hosts_are_nodes() -> None:

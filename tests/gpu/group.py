@@ -173,12 +173,29 @@ def run(fake: ctypes.CDLL, case: Case, *, native: bool = False, repeats: int = 1
     """
     inputs = case.inputs()
     want = case.expected(inputs)
+    errors, results = execute(fake, case, inputs, want[0].nbytes, native, repeats)
+    for rank, (data, w) in enumerate(zip(results, want, strict=not errors)):
+        got = data.view(w.dtype).reshape(w.shape)
+        same = (got == w) | ((got != got) & (w != w))
+        assert same.all(), f"rank {rank} of {case}: got {got}, expected {w}"
+    return errors
+
+
+def execute(
+    fake: ctypes.CDLL,
+    case: Case,
+    inputs: list[np.ndarray],
+    out_bytes: int,
+    native: bool = False,
+    repeats: int = 1,
+) -> tuple[str, list[np.ndarray]]:
+    """The errors of the ranks, a line each; what each got, uint8[out_bytes], if there are none."""
     program, axis = encode(case.schedule), case.axis
-    call = call_of(case, program, axis, inputs[0].nbytes, want[0].nbytes)
+    call = call_of(case, program, axis, inputs[0].nbytes, out_bytes)
     sizes = scratch_bytes(fake, call)
     kept = [x.copy() for x in inputs]
-    outs = [_Buffer(w.nbytes) for w in want]
-    scratch = [_Buffer(sizes[1 if native else 0]) for _ in want]
+    outs = [_Buffer(out_bytes) for _ in inputs]
+    scratch = [_Buffer(sizes[1 if native else 0]) for _ in inputs]
     errors = ctypes.create_string_buffer(1 << 16)
     failed = fake.fake_run(
         ctypes.byref(call),
@@ -190,21 +207,12 @@ def run(fake: ctypes.CDLL, case: Case, *, native: bool = False, repeats: int = 1
         ctypes.c_size_t(len(errors)),
     )
     if failed:
-        return errors.value.decode()
+        return errors.value.decode(), []
     for buffer in (*outs, *scratch):
         buffer.check()
     for x, before in zip(inputs, kept, strict=True):
         assert (x.view(np.uint8) == before.view(np.uint8)).all(), "an input was written"
-    for rank, (out, w) in enumerate(zip(outs, want, strict=True)):
-        got = out.data.view(w.dtype).reshape(w.shape)
-        same = (got == w) | ((got != got) & (w != w))
-        assert same.all(), f"rank {rank} of {case}: got {got}, expected {w}"
-    return ""
-
-
-def shape_of(nodes: int, local: int) -> str:
-    """A name for tests."""
-    return f"{nodes}x{local}"
+    return "", [out.data for out in outs]
 
 
 def run_one_rank(fake: ctypes.CDLL, case: Case, mpi: Any, rank: int) -> str:

@@ -22,7 +22,7 @@ from pccl_jax.schedule import (
 )
 from pccl_jax.types import GPU_REDUCE_DTYPES, REDUCE_DTYPES, Collective, Op
 
-from .group import AWARE_MPI, MPI, NCCL, Case, call_of, chunk_count, run, scratch_bytes
+from .group import AWARE_MPI, MPI, NCCL, Case, call_of, chunk_count, execute, run, scratch_bytes
 
 SHAPES = [(n, 1) for n in range(1, 17)] + [
     *((1, 2), (1, 3), (1, 8), (2, 2), (2, 3), (2, 8), (3, 5), (4, 2), (4, 4), (5, 3), (8, 2)),
@@ -98,6 +98,20 @@ def test_nan_wins(fake: ctypes.CDLL, op: Op, dtype: str) -> None:
     for name in ("hier_rec", "hier_nccl"):
         schedule = build(name, Collective.ALL_REDUCE, 2, 4)
         assert run(fake, WithNan(schedule, 9, dtype, op)) == ""
+
+
+@pytest.mark.parametrize("transports", ["nccl", "mpi"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_all_ranks_get_the_same_bits(fake: ctypes.CDLL, dtype: str, transports: str) -> None:
+    """Of sums that depend on the order."""
+    rng = np.random.default_rng(0)
+    for name, (nodes, local) in itertools.product(ALGORITHMS, [(6, 1), (1, 5), (3, 2)]):
+        inputs = [rng.standard_normal((1, 77)).astype(dtype) for _ in range(nodes * local)]
+        schedule = build(name, Collective.ALL_REDUCE, nodes, local)
+        case = Case(schedule, 77, dtype, transports=SETTINGS[transports])
+        errors, results = execute(fake, case, inputs, inputs[0].nbytes)
+        assert errors == ""
+        assert len({result.tobytes() for result in results}) == 1, name
 
 
 PERMUTED = (3, 0, 5, 1, 4, 2)

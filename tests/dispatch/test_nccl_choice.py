@@ -1,0 +1,40 @@
+"""When algorithm `hier_nccl` is taken, and what is said where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from synthetic import REQUEST
+
+from pccl_jax.dispatch import select
+from pccl_jax.dispatch.cost import predicted_s
+from pccl_jax.errors import ConfigurationError
+
+ON_GPUS = replace(REQUEST, platform="cuda")
+REFUSED = {
+    "NCCL is for GPUs, these are cpu devices": REQUEST,
+    "different numbers of ranks": replace(ON_GPUS, even=False, nodes=4, local=1),
+}
+
+
+def test_only_on_request() -> None:
+    assert select(ON_GPUS).algorithm != "hier_nccl"
+    assert select(ON_GPUS, "hier_nccl").algorithm == "hier_nccl"
+    assert select(ON_GPUS, None, "hier_nccl").algorithm == "hier_nccl"
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_refused(reason: str) -> None:
+    request = REFUSED[reason]
+    with pytest.raises(ConfigurationError, match="'hier_nccl' cannot serve") as e:
+        select(request, "hier_nccl")
+    assert reason in str(e.value)
+    choice = select(request, None, "hier_nccl")
+    assert choice.algorithm == select(request).algorithm
+    assert reason in choice.reason
+
+
+def test_its_cost_is_that_of_a_ring_between_nodes() -> None:
+    ring, nccl = (select(ON_GPUS, name) for name in ("hier_ring", "hier_nccl"))
+    assert predicted_s(nccl) == predicted_s(ring)
