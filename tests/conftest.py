@@ -27,15 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps one test in N of every function: the first, and others by their names."""
+    """Keeps one test in N, by their names."""
     n = config.getoption("sample")
-    functions: set[str] = set()
-    kept, left = [], []
-    for item in items:
-        function = item.nodeid.partition("[")[0]
-        chosen = function not in functions or zlib.crc32(item.nodeid.encode()) % n == 0
-        functions.add(function)
-        (kept if chosen else left).append(item)
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = kept
+    chosen = [zlib.crc32(item.nodeid.encode()) % n == 0 for item in items]
+    if not all(chosen):
+        pairs = list(zip(items, chosen, strict=True))
+        config.hook.pytest_deselected(items=[item for item, kept in pairs if not kept])
+        items[:] = [item for item, kept in pairs if kept]

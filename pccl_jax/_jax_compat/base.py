@@ -131,6 +131,17 @@ def avals(ctx: mlir.LoweringRuleContext) -> tuple[Any, Any]:
     return ctx.avals_in[0], ctx.avals_out[0]
 
 
+def lower_within(
+    ctx: mlir.LoweringRuleContext, rule: Callable[..., Any], *args: Any, **changes: Any
+) -> Any:
+    """Lowers by ``rule`` in ``ctx`` with ``changes``; the order of calls goes on in ``ctx``."""
+    inner = ctx.replace(**changes)
+    results = rule(inner, *args)
+    if inner.tokens_out is not None:
+        ctx.set_tokens_out(inner.tokens_out)
+    return results
+
+
 def axis_context(ctx: mlir.LoweringRuleContext) -> Any:
     """Which axes of which mesh are manual where ``ctx`` lowers."""
     return ctx.module_context.axis_context

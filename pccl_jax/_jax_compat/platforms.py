@@ -13,7 +13,7 @@ from jax._src.interpreters import mlir as _mlir
 from jax.experimental import compute_on as _compute_on
 from jax.interpreters import mlir
 
-from pccl_jax._jax_compat.base import manual_mesh
+from pccl_jax._jax_compat.base import lower_within, manual_mesh
 
 
 def requires_devices(primitive: Any) -> None:
@@ -86,12 +86,12 @@ def lower_on(primitive: Any, rules: Mapping[str, Callable[..., Any]]) -> None:
     all_rules |= rules
 
     def lower(ctx: mlir.LoweringRuleContext, *args: Any, **params: Any) -> Any:
-        inner = ctx.replace(avals_out=list(ctx.avals_out))  # JAX appends it to a list
-        results = _mlir.lower_per_platform(
-            inner, str(primitive), all_rules, others, _effects.no_effects, *args, **params
-        )
-        if inner.tokens_out is not None:
-            ctx.set_tokens_out(inner.tokens_out)
-        return results
+        def by_platform(ctx: mlir.LoweringRuleContext) -> Any:
+            return _mlir.lower_per_platform(
+                ctx, str(primitive), all_rules, others, _effects.no_effects, *args, **params
+            )
+
+        # JAX appends to the list.
+        return lower_within(ctx, by_platform, avals_out=list(ctx.avals_out))
 
     mlir.register_lowering(primitive, lower, cacheable=False)

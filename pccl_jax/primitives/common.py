@@ -9,7 +9,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pccl_jax._jax_compat import Primitive, ad, lower_on, mlir, per_device, requires_devices
+from pccl_jax._jax_compat import (
+    Primitive,
+    ad,
+    lower_on,
+    lower_within,
+    mlir,
+    per_device,
+    requires_devices,
+)
 from pccl_jax.dispatch import serves
 from pccl_jax.runtime import MODULES, has_gpu_module
 from pccl_jax.types import Collective, Op
@@ -77,8 +85,8 @@ def lower_python(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x:
     result = ctx.avals_out[0]
     if 0 in result.shape:  # nothing to move, and lax refuses some of these
         return mlir.lower_fun(lambda _: jnp.zeros(result.shape, result.dtype), False)(ctx, x)
-    ctx = ctx.replace(avals_in=[per_device(ctx.avals_in[0])])
-    return mlir.lower_fun(function, multiple_results=False)(ctx, x)
+    rule = mlir.lower_fun(function, multiple_results=False)
+    return lower_within(ctx, rule, x, avals_in=[per_device(ctx.avals_in[0])])
 
 
 def lower_as_lax(function: Callable[..., Any], ctx: mlir.LoweringRuleContext, x: Any) -> Any:
