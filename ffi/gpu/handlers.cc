@@ -22,7 +22,7 @@
 #include "ffi/gpu/runtime.h"
 #include "ffi/gpu/site.h"
 #include "ffi/gpu/world.h"
-#include "ffi/handlers_types.h"
+#include "ffi/handlers_common.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace pccl::gpu {
@@ -241,19 +241,9 @@ ffi::Error Execute(State* state, int32_t ordinal, void* stream, XlaCommunicators
                  [&] { Enqueue(*state, ThisDevice(ordinal), stream, xla, x, *out, *scratch); });
 }
 
-XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
-                       ffi::Ffi::BindInstantiate()
-                           .Attr<int64_t>("collective")
-                           .Attr<int64_t>("op")
-                           .Attr<ffi::Span<const int64_t>>("program")
-                           .Attr<ffi::Span<const int64_t>>("members")
-                           .Attr<ffi::Span<const int64_t>>("places")
-                           .Attr<ffi::Span<const int64_t>>("processes")
-                           .Attr<int64_t>("rows")
-                           .Attr<std::string_view>("label")
-                           .Attr<std::string_view>("algorithm")
-                           .Attr<int64_t>("site")
-                           .Attr<ffi::Span<const int64_t>>("devices"));
+XLA_FFI_DEFINE_HANDLER(
+    kInstantiate, Instantiate,
+    BindCallAttributes(ffi::Ffi::BindInstantiate()).Attr<ffi::Span<const int64_t>>("devices"));
 
 XLA_FFI_DEFINE_HANDLER(kPrepare, Prepare,
                        ffi::Ffi::BindPrepare().Ctx<ffi::State<State>>().Ctx<XlaCommunicators>());

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import pytest
 
-from pccl_jax.dispatch import Request
+from pccl_jax.dispatch import Request, select
 from pccl_jax.dispatch.machine import fingerprint
 from pccl_jax.dispatch.model import Model, Svm
 from pccl_jax.dispatch.samples import Point, Sample, tabulate
 from pccl_jax.dispatch.training import train
+from pccl_jax.errors import ConfigurationError
 from pccl_jax.types import Collective, Op
 
 #: 4 KiB, summed by two nodes of four ranks.
@@ -101,3 +103,14 @@ def trained_model() -> Model:
     """Of this machine, with borders, for two collectives."""
     table = tabulate(samples(points(("all_gather", "all_reduce"), range(8, 27, 3))))
     return model(**{name: one.svm for name, one in train(table).items()})
+
+
+def assert_refused(request: Request, name: str, reason: str) -> None:
+    """``name`` cannot serve: an error where the call asks for it, passed over where preferred."""
+    what = f"algorithm '{name}' cannot serve this {request.collective.label} of {request.dtype} "
+    with pytest.raises(ConfigurationError, match=what) as e:
+        select(request, name)
+    assert reason in str(e.value)
+    choice = select(request, None, name)
+    assert choice.algorithm == select(request).algorithm
+    assert reason in choice.reason

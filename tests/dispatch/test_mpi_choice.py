@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from meshes import mesh_of, per_rank
-from synthetic import REQUEST
+from synthetic import REQUEST, assert_refused
 
 import pccl_jax
 from pccl_jax.dispatch import Request, select
@@ -38,13 +38,7 @@ def test_only_on_request(request_: Request) -> None:
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_refused(reason: str) -> None:
-    request_ = REFUSED[reason]
-    with pytest.raises(ConfigurationError, match="algorithm 'mpi' cannot serve this all_red") as e:
-        select(request_, "mpi")
-    assert reason in str(e.value)
-    choice = select(request_, None, "mpi")
-    assert choice.algorithm == select(request_).algorithm
-    assert reason in choice.reason
+    assert_refused(REFUSED[reason], "mpi", reason)
 
 
 def test_a_group_of_one_has_nothing_to_move() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from synthetic import REQUEST
+from synthetic import REQUEST, assert_refused
 
 from pccl_jax.dispatch import select
 from pccl_jax.dispatch.cost import predicted_s
-from pccl_jax.errors import ConfigurationError
 
 ON_GPUS = replace(REQUEST, platform="cuda")
 REFUSED = {
@@ -26,13 +25,7 @@ def test_only_on_request() -> None:
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_refused(reason: str) -> None:
-    request = REFUSED[reason]
-    with pytest.raises(ConfigurationError, match="'hier_nccl' cannot serve") as e:
-        select(request, "hier_nccl")
-    assert reason in str(e.value)
-    choice = select(request, None, "hier_nccl")
-    assert choice.algorithm == select(request).algorithm
-    assert reason in choice.reason
+    assert_refused(REFUSED[reason], "hier_nccl", reason)
 
 
 def test_its_cost_is_that_of_a_ring_between_nodes() -> None:

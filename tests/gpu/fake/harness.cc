@@ -19,6 +19,7 @@
 #include "ffi/gpu/plan.h"
 #include "tests/gpu/fake/deadlock.h"
 #include "tests/gpu/fake/device.h"
+#include "tests/gpu/fake/faults.h"
 #include "tests/gpu/fake/mpi.h"
 
 namespace {
@@ -215,39 +216,29 @@ const char* fake_run_over_mpi(const FakeCall* call, const char* mpi4py_file, int
 int fake_run(const FakeCall* call, const void* const* in, void* const* out, void* const* scratch,
              int repeats, char* errors, size_t errors_size) {
   Test test;
-  std::string text = Prepare(*call, &test);
-  int failed = text.empty() ? 0 : 1;
-  if (failed == 0) {
-    MakeGroups(&test);
-    const auto n = static_cast<size_t>(test.schedule.ranks());
-    std::vector<std::string> faults(n);
-    std::vector<std::thread> threads;
-    fake::TheDeadlock().Begin(static_cast<int>(n));
-    for (size_t rank = 0; rank < n; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          if (static_cast<int>(rank) != call->missing) {
-            RunRank(&test, static_cast<int64_t>(rank), in[rank], out[rank], scratch[rank], repeats);
-            faults[rank] = fake::Failure();
-          }
-        } catch (const std::exception& e) {
-          faults[rank] = e.what();
+  const std::string error = Prepare(*call, &test);
+  if (!error.empty()) return fake::Report({error}, errors, errors_size);
+  MakeGroups(&test);
+  const auto n = static_cast<size_t>(test.schedule.ranks());
+  std::vector<std::string> faults(n);
+  std::vector<std::thread> threads;
+  fake::TheDeadlock().Begin(static_cast<int>(n));
+  for (size_t rank = 0; rank < n; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        if (static_cast<int>(rank) != call->missing) {
+          RunRank(&test, static_cast<int64_t>(rank), in[rank], out[rank], scratch[rank], repeats);
+          faults[rank] = fake::Failure();
         }
-        std::lock_guard<std::mutex> lock(fake::TheDeadlock().mutex);
-        fake::TheDeadlock().Leave();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::string& fault : faults) {
-      if (fault.empty()) continue;
-      ++failed;
-      text += fault + "\n";
-    }
+      } catch (const std::exception& e) {
+        faults[rank] = e.what();
+      }
+      std::lock_guard<std::mutex> lock(fake::TheDeadlock().mutex);
+      fake::TheDeadlock().Leave();
+    });
   }
-  const size_t nbytes = std::min(errors_size - 1, text.size());
-  std::memcpy(errors, text.data(), nbytes);
-  errors[nbytes] = '\0';
-  return failed;
+  for (std::thread& thread : threads) thread.join();
+  return fake::Report(faults, errors, errors_size);
 }
 
 }  // extern "C"

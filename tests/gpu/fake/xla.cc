@@ -19,6 +19,7 @@
 #include "ffi/gpu/world.h"
 #include "tests/gpu/fake/deadlock.h"
 #include "tests/gpu/fake/device.h"
+#include "tests/gpu/fake/faults.h"
 #include "xla/ffi/api/c_api.h"
 
 // What XLA calls an error and an execution context is up to it.
@@ -360,17 +361,7 @@ int fake_program(const FakeProgram* program, const void* const* in, void* const*
     for (std::thread& thread : threads) thread.join();
     static_cast<XLA_FFI_TypeInfo*>(handlers.state_type_info)->deleter(state);
   }
-  std::string text;
-  int failed = 0;
-  for (const std::string& fault : faults) {
-    if (fault.empty()) continue;
-    ++failed;
-    text += fault + "\n";
-  }
-  const size_t nbytes = std::min(errors_size - 1, text.size());
-  std::memcpy(errors, text.data(), nbytes);
-  errors[nbytes] = '\0';
-  return failed;
+  return fake::Report(faults, errors, errors_size);
 }
 
 }  // extern "C"

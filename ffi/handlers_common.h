@@ -1,13 +1,33 @@
-// Element types as XLA names them.
-#ifndef PCCL_FFI_HANDLERS_TYPES_H_
-#define PCCL_FFI_HANDLERS_TYPES_H_
+// What the handlers for CPU and those for GPUs share: the attributes of a call, element types.
+#ifndef PCCL_FFI_HANDLERS_COMMON_H_
+#define PCCL_FFI_HANDLERS_COMMON_H_
 
+#include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "kernels/types.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace pccl {
+
+// Binds the attributes that the lowering gives every call (pccl_jax/primitives/emit.py).
+template <class Binding>
+auto BindCallAttributes(Binding&& binding) {
+  using Integers = ::xla::ffi::Span<const int64_t>;
+  return std::forward<Binding>(binding)
+      .template Attr<int64_t>("collective")
+      .template Attr<int64_t>("op")
+      .template Attr<Integers>("program")
+      .template Attr<Integers>("members")
+      .template Attr<Integers>("places")
+      .template Attr<Integers>("processes")
+      .template Attr<int64_t>("rows")
+      .template Attr<std::string_view>("label")
+      .template Attr<std::string_view>("algorithm")
+      .template Attr<int64_t>("site");
+}
 
 // The type by which kernels know it, if any of them does.
 inline std::optional<DType> ReducibleType(::xla::ffi::DataType type) {
@@ -54,4 +74,4 @@ inline std::optional<DType> ReducibleType(::xla::ffi::DataType type) {
 
 }  // namespace pccl
 
-#endif  // PCCL_FFI_HANDLERS_TYPES_H_
+#endif  // PCCL_FFI_HANDLERS_COMMON_H_
