@@ -8,17 +8,10 @@
 #include <set>
 #include <utility>
 
+#include "ffi/environment.h"
 #include "ffi/hash.h"
 
 namespace pccl {
-
-double SecondsFrom(const char* variable, double otherwise) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return otherwise;
-  char* end = nullptr;
-  const double value = std::strtod(text, &end);
-  return end != text && *end == '\0' && value > 0 ? value : otherwise;
-}
 
 namespace {
 

@@ -15,9 +15,6 @@
 
 namespace pccl {
 
-// The value of an environment variable; `otherwise` where it is not a positive number.
-double SecondsFrom(const char* variable, double otherwise);
-
 // How long a rank waits for its peers: a warning on stderr, then an error.
 struct Patience {
   std::chrono::duration<double> warn{30.0};

@@ -11,6 +11,7 @@
 
 #include "ffi/call_site.h"
 #include "ffi/control.h"
+#include "ffi/environment.h"
 #include "ffi/threads.h"
 #include "ffi/world.h"
 

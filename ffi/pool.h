@@ -7,7 +7,7 @@
 namespace pccl {
 
 // Runs `task` on another thread, soon, on as many threads as there are cores. Tasks must not throw,
-// and must not block but in RunBlocking. Thread safe. The threads live as long as the process.
+// and must not block but in RunBlocking. Thread safe. So many threads live as long as the process.
 void RunInPool(std::function<void()> task);
 // Runs `body`, which may block for any time, on the calling thread. Where that is one of the pool's
 // and tasks wait for longer than a moment, the pool replaces it until it comes back.

@@ -1,4 +1,4 @@
-// Threads that live until the process ends, under names that ps, perf and debuggers show.
+// Threads that nobody waits for, under names that ps, perf and debuggers show.
 #ifndef PCCL_FFI_THREADS_H_
 #define PCCL_FFI_THREADS_H_
 

