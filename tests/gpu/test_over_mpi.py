@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from launching import MPIEXEC, OPEN_MPI, require_mpi
 
 from .conftest import ROOT
 
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-
 
 def test_every_algorithm_between_processes(fake: ctypes.CDLL) -> None:
-    if not (MPIEXEC.exists() and importlib.util.find_spec("mpi4py")):
-        if os.environ.get("PCCL_TEST_MPI") == "1":
-            pytest.fail(f"no mpi4py, or no mpiexec beside {sys.executable}")
-        pytest.skip(f"no mpi4py, or no mpiexec beside {sys.executable}")
+    require_mpi()
     script = Path(__file__).with_name("over_mpi.py")
     command = [MPIEXEC, "-n", "4", sys.executable, script, fake._name]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    more_ranks_than_cores = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     done = subprocess.run(
         command,
-        env=os.environ | root | more_ranks_than_cores | {"PYTHONPATH": path},
+        env=os.environ | OPEN_MPI | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=200,

@@ -7,7 +7,6 @@ whatever happens to it, and output that mixes with that of others does not matte
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import signal
@@ -18,12 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hosts import TRANSPORT, Hosts
+from launching import MPIEXEC, OPEN_MPI, require_mpi
 
 CASES = Path(__file__).parent / "cases"
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-REQUIRED = os.environ.get("PCCL_TEST_MPI") == "1"
 
 
 @dataclass(frozen=True)
@@ -64,16 +61,6 @@ def is_open_mpi() -> bool:
         [MPIEXEC, "--version"], capture_output=True, text=True, timeout=60, check=False
     )
     return "Open MPI" in done.stdout + done.stderr or "prte" in done.stdout
-
-
-def require_mpi() -> None:
-    """Skips the test where the environment has no MPI, or fails where it has to have one."""
-    if MPIEXEC.exists() and importlib.util.find_spec("mpi4py"):
-        return
-    reason = f"no mpi4py, or no mpiexec beside {sys.executable}: pip install 'pccl_jax[mpich]'"
-    if REQUIRED:
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def launch(
@@ -150,14 +137,8 @@ def _environment(folder: Path, devices: int) -> dict[str, str]:
         "PCCL_TIMEOUT_S": "60",
         "PYTHONFAULTHANDLER": "1",
     }
-    if is_open_mpi():
-        own |= {
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        }
     keep = {name: text for name, text in os.environ.items() if not name.startswith("PCCL_")}
-    return keep | own
+    return keep | OPEN_MPI | own
 
 
 def _end(job: subprocess.Popen[bytes], folder: Path) -> None:
