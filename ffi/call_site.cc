@@ -73,6 +73,7 @@ Patience Patience::FromEnvironment() {
   Patience patience;
   patience.warn = std::chrono::duration<double>(SecondsFrom("PCCL_WARN_S", 30.0));
   patience.timeout = std::chrono::duration<double>(SecondsFrom("PCCL_TIMEOUT_S", 300.0));
+  patience.warn = std::min(patience.warn, patience.timeout / 2);
   return patience;
 }
 

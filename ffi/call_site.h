@@ -19,7 +19,9 @@ namespace pccl {
 struct Patience {
   std::chrono::duration<double> warn{30.0};
   std::chrono::duration<double> timeout{300.0};
-  // From PCCL_WARN_S and PCCL_TIMEOUT_S; what is not a positive number keeps the default.
+  // From PCCL_WARN_S and PCCL_TIMEOUT_S; what is not a positive number keeps the default. The
+  // warning is at half time at the latest: with it a process tells the others whom it waits for, so
+  // that whichever gives up first can name the one that all of them lack.
   static Patience FromEnvironment();
 };
 

@@ -131,12 +131,12 @@ def _wait(future: Future[Communicator], rank: int, size: int) -> Communicator:
     warn_s, timeout_s = patience_s()
     who = f"process {rank} of a communicator of {size} processes"
     try:
-        return future.result(min(warn_s, timeout_s))
+        return future.result(warn_s)
     except TimeoutError:
         waits = "waits for the others to use it for the first time (until PCCL_TIMEOUT_S)"
         print(f"pccl_jax: {who} {waits}.", file=sys.stderr)
     try:
-        return future.result(max(timeout_s - warn_s, 0))
+        return future.result(timeout_s - warn_s)
     except TimeoutError:
         leave_at_exit()
         extension().note_failure()

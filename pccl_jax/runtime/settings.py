@@ -43,8 +43,12 @@ def preferred_algorithm() -> str | None:
 
 
 def patience_s() -> tuple[float, float]:
-    """Seconds to wait for other processes before a warning, and before an error."""
-    return _seconds("PCCL_WARN_S", 30.0), _seconds("PCCL_TIMEOUT_S", 300.0)
+    """Seconds to wait for other processes before a warning, and before an error.
+
+    The warning comes at half time at the latest.
+    """
+    timeout_s = _seconds("PCCL_TIMEOUT_S", 300.0)
+    return min(_seconds("PCCL_WARN_S", 30.0), timeout_s / 2), timeout_s
 
 
 def _seconds(variable: str, otherwise: float) -> float:

@@ -47,8 +47,7 @@ def test_processes_on_other_hosts_that_do_different_things(
     )
     everybody = {0, 1, 2, 3}
     assert_failed(job, "shape", everybody, "float32[5]", "float32[6]", within_s=TIMEOUT_S - 0.5)
-    # One may wait for another that waits for process 2.
-    assert_failed(job, "skip", everybody - {2}, "for process ", within_s=TIMEOUT_S + 4)
-    assert any("for process 2" in outcome for outcome in job.outcomes("skip")), job.output
+    # Whoever gives up first, maybe one that waits for another that waits for process 2.
+    assert_failed(job, "skip", everybody - {2}, "for process 2", within_s=TIMEOUT_S + 4)
     for step in ("good", "last_good"):
         assert job.outcomes(step) == ["ok"] * 4, job.output
