@@ -61,7 +61,7 @@ std::pair<int64_t, std::string> JoinWorld(
   world->mpi_rank = std::move(mpi_rank);
   world->mpi = pccl::MpiLibrary::Bind(mpi4py_file, any_source);
   world->comm = static_cast<int64_t>(comm);
-  world->largest_tag = largest_tag;
+  world->tags.largest = largest_tag;
   world->mpi_types = std::move(types);
   world->mpi_ops = std::move(ops);
   for (const auto& [owner, name] : segments) {

@@ -147,7 +147,7 @@ bool Remote::Ready(bool* any) {
 void Remote::KeepTags() {
   const bool first = channel_->first_tag < 0;
   if (first) channel_->first_tag = agreement_->first_tag();
-  if (!first || !NeedsMessages()) ReleaseTags(world_, agreement_->first_tag());
+  if (!first || !NeedsMessages()) world_.tags.Release(agreement_->first_tag());
 }
 
 std::string Remote::Trouble() {

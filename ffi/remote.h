@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "ffi/agreement.h"
 #include "ffi/call_site.h"
-#include "ffi/control.h"
 #include "ffi/rank_state.h"
 #include "ffi/shared_node_phase.h"
 #include "ffi/transport/mpi.h"

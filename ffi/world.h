@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ffi/shared/segment.h"
+#include "ffi/tags.h"
 #include "ffi/transport/mpi_library.h"
 
 namespace pccl {
@@ -45,12 +46,12 @@ struct World {
   std::vector<int64_t> mpi_rank;  // by process, in `comm`
   std::unique_ptr<MpiLibrary> mpi;
   int64_t comm = 0;  // handle of a communicator of our own
-  int largest_tag = 32767;
   // The library's handles for our element types and operators, by code; see kernels/types.h.
   std::map<int64_t, uint64_t> mpi_types, mpi_ops;
   SharedMemory shared;
   std::set<int64_t> visible;  // processes of this host whose end the kernel would tell us
   const std::shared_ptr<Mail> mail;
+  mutable Tags tags;  // of messages in `comm`. Changes.
   // Whether other processes have been told what this one is waiting for. Changes.
   mutable std::atomic<bool> complained{false};
   // Of an ordered world, whose executions start one by one under the lock of the meetings: all
