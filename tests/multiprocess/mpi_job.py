@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hosts import TRANSPORT, Hosts
 from launching import MPIEXEC, OPEN_MPI, require_mpi
+from slurm import Cluster
 
 CASES = Path(__file__).parent / "cases"
 
@@ -87,6 +88,16 @@ def launch_on_hosts(
     start = hosts.launcher(MPIEXEC, per_host, is_open_mpi())
     program = ["env", *passed, sys.executable, CASES / f"{case}.py", *args]
     return _run([*start, *program], per_host * len(hosts.names), folder, 270, environment)
+
+
+def launch_by_slurm(
+    cluster: Cluster, script: Path, processes: int, folder: Path, **settings: str
+) -> Job:
+    """Runs a batch script, which starts that many processes."""
+    command = cluster.batch(script, folder / "slurm")
+    environment = _environment(folder, 1) | TRANSPORT | cluster.environment | settings
+    job = _run(command, processes, folder, 270, environment)
+    return replace(job, output=job.output + (folder / "slurm").read_text())
 
 
 def run_python(*args: str | Path, processes: int, folder: Path) -> str:

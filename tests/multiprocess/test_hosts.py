@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from hosts import Hosts, Unavailable, emulated_hosts
-from mpi_job import launch_on_hosts, require_mpi
+from hosts import Hosts
+from mpi_job import launch_on_hosts
 from test_failing import assert_failed
 
 TIMEOUT_S = 8.0
-
-
-@pytest.fixture(scope="module")
-def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    require_mpi()
-    if os.geteuid() != 0:
-        pytest.skip("only root can emulate hosts")
-    try:
-        with emulated_hosts(2, tmp_path_factory.mktemp("hosts")) as hosts:
-            yield hosts
-    except Unavailable as e:
-        pytest.skip(f"this machine emulates no hosts: {e}")
 
 
 def test_right_between_hosts(two_hosts: Hosts, tmp_path: Path) -> None:

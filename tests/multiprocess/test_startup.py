@@ -54,6 +54,7 @@ def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) ->
         {
             "no_mpi4py": "mpi4py is not installed",
             "other_launcher": "two MPIs are mixed",
+            "srun_alone": "start with srun --mpi=pmi",
             "different_settings": "PCCL_CHECK must be equal in all processes",
             "different_models": "in process 1 (",
             "wrong_model_in_one": "process 1: PCCL_MODEL=",

@@ -19,7 +19,14 @@ from jax.sharding import PartitionSpec as P
 jax.config.update("jax_enable_x64", True)
 
 #: Known before MPI or JAX have started.
-RANK = int(os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
+RANK = next(
+    (
+        int(os.environ[name])
+        for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+        if name in os.environ
+    ),
+    0,
+)
 
 
 def fork_from_launcher(processes: int, patience_s: float = 60) -> None:

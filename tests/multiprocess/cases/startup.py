@@ -83,6 +83,19 @@ def other_launcher() -> None:
         os.environ[SIZE_VARIABLE] = str(SIZE)
 
 
+def srun_alone() -> None:
+    from mpi4py import MPI  # which reads the variable itself
+
+    assert MPI.COMM_WORLD.Get_size() == SIZE
+    del os.environ[SIZE_VARIABLE]
+    os.environ["SLURM_STEP_NUM_TASKS"] = "7"
+    try:
+        pccl_jax.init()
+    finally:
+        del os.environ["SLURM_STEP_NUM_TASKS"]
+        os.environ[SIZE_VARIABLE] = str(SIZE)
+
+
 def different_settings() -> None:
     os.environ["PCCL_CHECK"] = str(RANK % 2)
     try:
