@@ -24,7 +24,7 @@ build() {  # build MODULE CMAKE_OPTION...
   { cmake -S . -B "$out/$module" "${options[@]}" "$@" &&
     cmake --build "$out/$module" --target "$module" --parallel 2; } > "$out/$module.log" 2>&1 ||
     { cat "$out/$module.log" >&2; return 1; }
-  (cd "$out/$module" && "$python" -c "import $module as m; print('NCCL:', m.nccl_version()[1])")
+  (cd "$out/$module" && "$python" -c "import $module as m; print('$module loads:', m.nccl_version()[1])")
 }
 
 attempt() {  # attempt NAME COMPILER MODULE CMAKE_OPTION...
