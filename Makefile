@@ -14,8 +14,9 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Options for CMake, e.g. CMAKE_DEFINES='PCCL_SANITIZE=address'
 CMAKE_DEFINES ?=
-# Whether to build the GPU module as well: with nvcc, for all cards, that takes minutes.
+# Whether to build the modules for GPUs as well: with nvcc or hipcc, for all cards, that takes minutes.
 CUDA ?= OFF
+ROCM ?= OFF
 BUILD_DIR ?= build/$(notdir $(VENV))
 # The jaxlib whose FFI headers we build against; pyproject.toml says why.
 HEADERS_JAXLIB := 0.10.2
@@ -107,8 +108,8 @@ format: $(VENV)/.deps ## rewrite the sources as lint wants them
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-# The module is built for one card. On a machine that has a GPU: tools/gpu_check.py
-gpu-check: $(VENV)/.deps ## compile the GPU module with nvcc and the kernels with hipcc, where installed
+# Each module is built for one card. On a machine that has a GPU: tools/gpu_check.py
+gpu-check: $(VENV)/.deps ## compile the GPU modules, with nvcc and with hipcc, where installed
 	PYTHON=$(abspath $(BIN))/python PATH="$(abspath $(BIN)):$$PATH" \
 	  XLA_INCLUDE_DIR=$(abspath $(VENV)/ffi-headers/jaxlib/include) \
 	  tools/gpu_compile.sh $(BUILD_DIR)/gpu
@@ -172,6 +173,7 @@ $(VENV)/.built: $(VENV)/.deps CMakeLists.txt $(NATIVE_SOURCES)
 	  --config-settings=build-dir=$(BUILD_DIR) \
 	  --config-settings=cmake.define.PCCL_XLA_INCLUDE_DIR=$(abspath $(VENV)/ffi-headers/jaxlib/include) \
 	  --config-settings=cmake.define.PCCL_CUDA=$(CUDA) \
+	  --config-settings=cmake.define.PCCL_ROCM=$(ROCM) \
 	  $(foreach define,$(CMAKE_DEFINES),'--config-settings=cmake.define.$(define)') \
 	  --editable .
 	@touch $@

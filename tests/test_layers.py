@@ -161,6 +161,8 @@ def test_cpp_libraries_stay_in_their_place(path: Path) -> None:
         assert not re.findall(r"\bP?MPIX?_[A-Z]\w*|<mpi\w*\.h>", code)
     if not where.startswith("ffi/gpu/nccl_library"):
         assert not re.findall(r"\bnccl[A-Z]\w*|<r?nccl\.h>", code)
+    if where not in [f"ffi/gpu/{name}.cc" for name in ("module", "nccl_library", "runtime")]:
+        assert "__HIP_PLATFORM_" not in code, "one source serves NVIDIA's GPUs and AMD's"
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES + CPP_FILES, ids=name_of)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -50,7 +51,8 @@ def main() -> int:
 
 def build() -> None:
     """Installs this checkout with the module for this machine's cards; pip brings what it needs."""
-    defines = {"PCCL_CUDA": "ON", "PCCL_CUDA_ARCHITECTURES": "native"}
+    kind = "PCCL_ROCM" if shutil.which("hipcc") and not shutil.which("nvcc") else "PCCL_CUDA"
+    defines = {kind: "ON", f"{kind}_ARCHITECTURES": "native"}
     options = [f"--config-settings=cmake.define.{name}={value}" for name, value in defines.items()]
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--editable", ROOT]
     subprocess.run([*install, *options], check=True)

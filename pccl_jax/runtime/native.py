@@ -70,8 +70,17 @@ def missing_handlers(platform: str) -> str | None:
 
 def has_gpu_module() -> bool:
     """Whether the package was built with handlers for GPUs; they are not loaded."""
-    names = (module for platform, module in MODULES.items() if platform != "cpu")
-    return any(importlib.util.find_spec(name) is not None for name in names)
+    return bool(_built_gpu_modules())
+
+
+def gpu_modules() -> dict[str, str | None]:
+    """The modules for GPUs that the package was built with: why each cannot be loaded, or None."""
+    return {name: missing_handlers(platform) for platform, name in _built_gpu_modules().items()}
+
+
+def _built_gpu_modules() -> dict[str, str]:
+    gpus = {platform: name for platform, name in MODULES.items() if platform != "cpu"}
+    return {p: name for p, name in gpus.items() if importlib.util.find_spec(name) is not None}
 
 
 @functools.cache

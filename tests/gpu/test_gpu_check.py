@@ -7,7 +7,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ TOOL = ROOT / "tools" / "gpu_check.py"
 def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "kernels"))
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    names = ("kernels", "programs")
+    names = ("kernels", "module", "programs")
     yield SimpleNamespace(**{n: importlib.import_module(f"gpu_check_parts.{n}") for n in names})
     for name in [n for n in sys.modules if n.split(".")[0] == "gpu_check_parts"]:
         del sys.modules[name]
@@ -105,6 +105,18 @@ def test_algorithms_that_were_not_run_are_told(
     rows = list(parts.programs.every_algorithm(jax.devices()[:2], (3,), ("int32",)))
     failed = {name.split()[0] for name, state, _ in rows if state != "ok"}
     assert failed == {"all_reduce"}
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_module_of_the_platform(
+    platform: str, parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = SimpleNamespace(client=SimpleNamespace(platform=platform))
+    monkeypatch.setattr(parts.module.jax, "devices", lambda kind: [gpu])
+    module = ModuleType(f"pccl_jax._pccl_{platform}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert parts.module.gpu_platform() == platform
+    assert parts.module.gpu_module() is module
 
 
 def test_without_a_gpu() -> None:

@@ -37,7 +37,12 @@ def needs(name: str) -> str:
 
 def run(*args: str | Path) -> str:
     done = subprocess.run(
-        [str(a) for a in args], capture_output=True, text=True, timeout=200, check=False
+        [str(a) for a in args],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=os.environ | {"HIP_PLATFORM": "amd"},  # hipcc takes NVIDIA's where it sees nvcc
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -67,14 +72,19 @@ def test_hot_kernels_leave_room_for_two_thread_blocks(cubin: tuple[Path, str]) -
     assert max(registers) <= 65536 // (2 * 256)
 
 
+def shape_of(kernel: str) -> tuple[int, int]:
+    """How many sources a kernel has, and how many vectors of each it reads before it writes."""
+    sources = int(re.search(r"Li(\d)EEEvPc", kernel).group(1))
+    return sources, {1: 4, 2: 4, 8: 1}[sources]
+
+
 def test_hot_kernels_access_16_bytes_at_a_time(cubin: tuple[Path, str]) -> None:
     listing = run(needs("cuobjdump"), "-sass", cubin[0])
     kernels = listing.split("Function : ")[1:]
     assert len(kernels) == NUM_HOT
     for kernel in kernels:
         name = kernel.split("\n", 1)[0]
-        sources = int(re.search(r"Li(\d)EEEvPc", name).group(1))
-        batch = {1: 4, 2: 4, 8: 1}[sources]
+        sources, batch = shape_of(name)
         assert len(re.findall(r"\bLDG\.E\.128\b", kernel)) >= batch * sources, name
         assert len(re.findall(r"\bSTG\.E\.128\b", kernel)) >= batch, name
         assert "LDG.E.128.CONSTANT" not in kernel, f"{name} reads past what it writes in place"
@@ -88,6 +98,17 @@ def test_ptx_has_vector_accesses(tmp_path: Path) -> None:
     assert "ld.global.nc" not in text
 
 
-def test_hipcc_compiles(tmp_path: Path) -> None:
-    options = ["-x", "hip", "--offload-arch=gfx90a", "--cuda-device-only", "-std=c++17", "-O1"]
-    run(needs("hipcc"), *options, f"-I{ROOT}", "-c", HOT, "-o", tmp_path / "hot.o")
+def test_hot_kernels_of_hipcc(tmp_path: Path) -> None:
+    """The same of AMD's assembly: nothing in memory of the thread's own, vectors of 16 bytes."""
+    options = ["-x", "hip", "--offload-arch=gfx90a", "--cuda-device-only", "-std=c++17", "-O3"]
+    options += ["-ffp-contract=off", f"-I{ROOT}", "-S"]
+    run(needs("hipcc"), *options, HOT, "-o", tmp_path / "hot.s")
+    text = (tmp_path / "hot.s").read_text(encoding="utf-8")
+    kept = re.findall(r"\.(?:private_segment_fixed_size|[sv]gpr_spill_count): +(\d+)", text)
+    assert kept == ["0"] * 3 * NUM_HOT
+    kernels = re.findall(r"; -- Begin function (\S+)\n(.*?); -- End function", text, re.DOTALL)
+    assert len(kernels) == NUM_HOT
+    for name, code in kernels:
+        sources, batch = shape_of(name)
+        assert code.count("global_load_dwordx4") >= batch * sources, name
+        assert code.count("global_store_dwordx4") >= batch, name

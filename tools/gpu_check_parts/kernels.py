@@ -37,9 +37,9 @@ class Gpu:
     def __init__(self) -> None:
         import jax
 
-        from pccl_jax import _pccl_cuda
+        from gpu_check_parts.module import gpu_module
 
-        self.module, self._jax = _pccl_cuda, jax
+        self.module, self._jax = gpu_module(), jax
         self._device = jax.devices("gpu")[0]
 
     def upload(self, x: np.ndarray) -> Any:

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import pccl_jax
+from gpu_check_parts.module import gpu_module, gpu_platform
 from pccl_jax import schedule
 from pccl_jax.types import Collective
 
@@ -30,12 +31,12 @@ def recorded() -> Iterator[Row]:
 
 
 def _one_rank(target: str, recorded: bool) -> Iterator[Row]:
-    from pccl_jax import _pccl_cuda as module
     from pccl_jax.runtime.gpu_world import join_gpus
 
+    module, platform = gpu_module(), gpu_platform().upper()
     join_gpus(module)
-    jax.ffi.register_ffi_type(f"{target}_state", module.state_type(), platform="CUDA")
-    jax.ffi.register_ffi_target(target, module.handlers(recorded=recorded), platform="CUDA")
+    jax.ffi.register_ffi_type(f"{target}_state", module.state_type(), platform=platform)
+    jax.ffi.register_ffi_target(target, module.handlers(recorded=recorded), platform=platform)
     found, text = module.nccl_version()
     yield "NCCL", "ok" if found else "FAILED", text
     x = jnp.arange(1003, dtype=jnp.float32)
@@ -72,11 +73,10 @@ def _call(target: str, collective: int, program: np.ndarray, x: jax.Array) -> ja
 
 def many_ranks() -> Iterator[Row]:
     """Several processes on one GPU, through MPI: NCCL would refuse to."""
-    from pccl_jax import _pccl_cuda as module
     from pccl_jax.runtime.gpu_world import join_gpus
 
     pccl_jax.init(local_device_ids=[0])
-    transport = join_gpus(module)
+    transport = join_gpus(gpu_module())
     devices = jax.devices()
     if jax.process_index() == 0:
         yield "ranks on one GPU", "ok", f"{len(devices)} processes, {transport}"
