@@ -79,6 +79,11 @@ bool IsCapturing(Stream stream) {
   return status != PCCL_RT(StreamCaptureStatusNone);
 }
 
+void AllowWhileCapturing() {
+  PCCL_RT(StreamCaptureMode) mode = PCCL_RT(StreamCaptureModeRelaxed);
+  static_cast<void>(PCCL_RT(ThreadExchangeStreamCaptureMode)(&mode));
+}
+
 SideStream::SideStream() {
   PCCL_RT(Stream_t) stream = nullptr;
   Check(PCCL_RT(StreamCreateWithFlags)(&stream, PCCL_RT(StreamNonBlocking)), "stream");

@@ -26,6 +26,7 @@ SOURCES = [
 #: What needs the headers of XLA, ours and the side of XLA.
 XLA_SOURCES = [
     *(ROOT / "ffi" / "gpu" / f"{name}.cc" for name in ("site", "world", "connections", "handlers")),
+    ROOT / "ffi" / "gpu" / "watchdog.cc",
     FAKE / "xla.cc",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]

@@ -1,27 +1,51 @@
 #include "tests/gpu/fake/device.h"
 
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "ffi/gpu/runtime.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/reduce.h"
+#include "tests/gpu/fake/deadlock.h"
 
 namespace fake {
 namespace {
 
+std::mutex broken_mutex;
+std::set<int> broken;
+
+bool IsBroken(int ordinal) {
+  std::lock_guard<std::mutex> lock(broken_mutex);
+  return broken.count(ordinal) > 0;
+}
+
+thread_local std::string failure;
+thread_local bool is_capturing = false;
+thread_local int device = 0;
+
 struct FakeStream {
+  const std::thread::id owner = std::this_thread::get_id();
   std::vector<std::function<void()>> work;
-  size_t done = 0;
+  std::atomic<size_t> done{0};
   bool running = false;
 
+  // Other threads only see how far it is.
   void RunUntil(size_t end) {
-    if (end <= done) return;
+    if (std::this_thread::get_id() != owner || end <= done) return;
     if (running) return Fail("a stream waits for itself");
     running = true;
-    while (done < end && Failure().empty()) work[done++]();
+    while (done < end && Failure().empty()) {
+      const std::function<void()> next = std::move(work[done]);
+      next();
+      if (IsBroken(device)) Fail("fake device: launch failure");
+      if (Failure().empty()) ++done;
+    }
     running = false;
   }
 };
@@ -30,10 +54,6 @@ struct FakeEvent {
   FakeStream* stream = nullptr;
   size_t position = 0;
 };
-
-thread_local std::string failure;
-thread_local bool is_capturing = false;
-thread_local int device = 0;
 
 FakeStream* Cast(void* stream) { return static_cast<FakeStream*>(stream); }
 
@@ -84,6 +104,7 @@ void Synchronize(Stream stream) { fake::Drain(stream); }
 int CurrentDevice() { return fake::device; }
 void SetDevice(int ordinal) { fake::device = ordinal; }
 bool IsCapturing(Stream) { return fake::is_capturing; }
+void AllowWhileCapturing() {}
 
 SideStream::SideStream() : stream_(fake::NewStream()) {}
 SideStream::~SideStream() { delete fake::Cast(stream_); }
@@ -133,5 +154,16 @@ int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, siz
       }
     }
   });
+  return PCCL_GPU_OK;
+}
+
+// All that waits on some device then ends.
+int pccl_gpu_trap(int now, void*) {
+  if (now == 0) return PCCL_GPU_OK;
+  {
+    std::lock_guard<std::mutex> lock(fake::broken_mutex);
+    fake::broken.insert(fake::device);
+  }
+  fake::TheDeadlock().Break();
   return PCCL_GPU_OK;
 }

@@ -92,8 +92,8 @@ std::unique_ptr<Communicator> Connect(Test* test, Transport transport, const Gro
     std::iota(order.begin(), order.end(), 0);
     if (test->call->reversed != 0) std::reverse(order.begin(), order.end());
     const int there = order[static_cast<size_t>(rank)];
-    return std::make_unique<NcclCommunicator>(*library, library->Init(size, group.id, there), rank,
-                                              order);
+    return std::make_unique<NcclCommunicator>(*library, library->Init(size, group.id, there),
+                                              NcclCommunicator::Owner::kUs, rank, order);
   }
   const int64_t each = test->call->devices_in_process;
   MpiSettings settings;
