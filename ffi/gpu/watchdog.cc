@@ -61,17 +61,15 @@ Watchdog& TheWatchdog() {
 
 void Break(const Entry& entry, const std::string& why) {
   const std::string text = entry.what.name + ": " + why;
-  std::fprintf(stderr,
-               "pccl_jax: %s The device is stopped: what follows fails with an error of the GPU "
-               "(launch failure).\n",
-               text.c_str());
   Watchdog& dog = TheWatchdog();
   std::lock_guard<std::mutex> lock(dog.mutex);
-  dog.verdicts.emplace(entry.what.ordinal, text);
+  if (!dog.verdicts.emplace(entry.what.ordinal, text).second) return;
   const int code = pccl_gpu_trap(1, dog.breakers.at(entry.what.ordinal)->stream.get());
-  if (code == PCCL_GPU_OK) return;
-  std::fprintf(stderr, "pccl_jax: the device could not be stopped (code %d): end the program.\n",
-               code);
+  const std::string end =
+      code == PCCL_GPU_OK
+          ? "The device is stopped: what follows fails with an error of the GPU (launch failure)."
+          : "The device cannot be stopped (code " + std::to_string(code) + "): end the program.";
+  std::fprintf(stderr, "pccl_jax: %s %s\n", text.c_str(), end.c_str());
 }
 
 // Whether there is anything more to look at.
@@ -91,9 +89,11 @@ bool Look(Entry* entry) {
   }
   if (!entry->begun) return true;
   const double waited_s = SecondsSince(entry->since);
-  const std::string waited = "the device has waited " + Text(waited_s) + " for the other ranks. ";
+  const auto waited = [](double seconds) {
+    return "the device has waited " + Text(seconds) + " for the other ranks. ";
+  };
   if (waited_s >= what.timeout_s) {
-    Break(*entry, waited +
+    Break(*entry, waited(what.timeout_s) +
                       "Do all processes run the same program, in the same order? If one is only "
                       "slow, raise PCCL_TIMEOUT_S. Start the program anew.");
     return false;
@@ -101,7 +101,7 @@ bool Look(Entry* entry) {
   if (!entry->warned && waited_s >= what.warn_s) {
     entry->warned = true;
     std::fprintf(stderr, "pccl_jax: %s: %sStill waiting (until PCCL_TIMEOUT_S).\n",
-                 what.name.c_str(), waited.c_str());
+                 what.name.c_str(), waited(what.warn_s).c_str());
   }
   return true;
 }

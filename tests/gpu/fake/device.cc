@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "kernels/gpu/kernels.h"
 #include "kernels/reduce.h"
 #include "tests/gpu/fake/deadlock.h"
+#include "tests/gpu/fake/knobs.h"
 
 namespace fake {
 namespace {
@@ -20,30 +20,24 @@ namespace {
 std::mutex broken_mutex;
 std::set<int> broken;
 
-bool IsBroken(int ordinal) {
-  std::lock_guard<std::mutex> lock(broken_mutex);
-  return broken.count(ordinal) > 0;
-}
-
 thread_local std::string failure;
 thread_local bool is_capturing = false;
 thread_local int device = 0;
+thread_local bool only_looks = false;  // as the watchdog does: it runs no stream
 
 struct FakeStream {
-  const std::thread::id owner = std::this_thread::get_id();
   std::vector<std::function<void()>> work;
   std::atomic<size_t> done{0};
   bool running = false;
 
-  // Other threads only see how far it is.
   void RunUntil(size_t end) {
-    if (std::this_thread::get_id() != owner || end <= done) return;
+    if (only_looks || end <= done) return;
     if (running) return Fail("a stream waits for itself");
     running = true;
     while (done < end && Failure().empty()) {
       const std::function<void()> next = std::move(work[done]);
       next();
-      if (IsBroken(device)) Fail("fake device: launch failure");
+      if (IsBroken()) Fail("fake device: launch failure");
       if (Failure().empty()) ++done;
     }
     running = false;
@@ -53,6 +47,7 @@ struct FakeStream {
 struct FakeEvent {
   FakeStream* stream = nullptr;
   size_t position = 0;
+  int64_t asked = 0;
 };
 
 FakeStream* Cast(void* stream) { return static_cast<FakeStream*>(stream); }
@@ -62,6 +57,10 @@ FakeStream* Cast(void* stream) { return static_cast<FakeStream*>(stream); }
 void* NewStream() { return new FakeStream; }
 void Enqueue(void* stream, std::function<void()> work) {
   Cast(stream)->work.push_back(std::move(work));
+}
+bool IsBroken() {
+  std::lock_guard<std::mutex> lock(broken_mutex);
+  return broken.count(device) > 0;
 }
 void Drain(void* stream) { Cast(stream)->RunUntil(Cast(stream)->work.size()); }
 void Fail(const std::string& error) {
@@ -104,7 +103,7 @@ void Synchronize(Stream stream) { fake::Drain(stream); }
 int CurrentDevice() { return fake::device; }
 void SetDevice(int ordinal) { fake::device = ordinal; }
 bool IsCapturing(Stream) { return fake::is_capturing; }
-void AllowWhileCapturing() {}
+void AllowWhileCapturing() { fake::only_looks = true; }
 
 SideStream::SideStream() : stream_(fake::NewStream()) {}
 SideStream::~SideStream() { delete fake::Cast(stream_); }
@@ -112,11 +111,13 @@ SideStream::~SideStream() { delete fake::Cast(stream_); }
 Event::Event() : event_(new fake::FakeEvent) {}
 Event::~Event() { delete static_cast<fake::FakeEvent*>(event_); }
 void Event::Record(Stream stream) {
-  *static_cast<fake::FakeEvent*>(event_) = {fake::Cast(stream), fake::Cast(stream)->work.size()};
+  *static_cast<fake::FakeEvent*>(event_) = {fake::Cast(stream), fake::Cast(stream)->work.size(), 0};
 }
 bool Event::Passed() const {
-  const auto* event = static_cast<const fake::FakeEvent*>(event_);
+  auto* event = static_cast<fake::FakeEvent*>(event_);
   if (event->stream == nullptr) return true;
+  const bool odd = fake::device % 2 == 1;
+  if (odd && event->asked++ < fake::Knob("slowness of odd devices")) return false;
   event->stream->RunUntil(event->position);
   return event->stream->done >= event->position;
 }
@@ -137,6 +138,10 @@ int pccl_gpu_reduce(int dtype, int op, void* dst, const void* const* srcs, int k
   const auto reduce = pccl::FindReduce(static_cast<pccl::DType>(dtype), static_cast<pccl::Op>(op));
   if (reduce == nullptr || k < 2 || k > PCCL_GPU_MAX_SOURCES) return PCCL_GPU_UNSUPPORTED;
   const std::vector<const void*> sources(srcs, srcs + k);
+  const auto nbytes = static_cast<int64_t>(count * pccl::ItemSize(static_cast<pccl::DType>(dtype)));
+  std::atomic<int64_t>& largest = fake::Knob("largest reduction");
+  if (nbytes > largest) largest = nbytes;
+  ++fake::Knob("reductions");
   fake::Enqueue(stream, [=] { reduce(dst, sources.data(), k, count); });
   return PCCL_GPU_OK;
 }
@@ -157,13 +162,14 @@ int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, siz
   return PCCL_GPU_OK;
 }
 
-// All that waits on some device then ends.
+// What waits on the device ends.
 int pccl_gpu_trap(int now, void*) {
   if (now == 0) return PCCL_GPU_OK;
   {
     std::lock_guard<std::mutex> lock(fake::broken_mutex);
     fake::broken.insert(fake::device);
   }
-  fake::TheDeadlock().Break();
+  std::lock_guard<std::mutex> lock(fake::TheDeadlock().mutex);
+  fake::TheDeadlock().Changed();
   return PCCL_GPU_OK;
 }
