@@ -1,6 +1,7 @@
 #include "ffi/gpu/handlers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -145,9 +146,10 @@ struct Link {
       order.push_back(static_cast<int>(at - there.begin()));
     }
     const auto me = std::find(devices.begin(), devices.end(), device);
-    return std::make_shared<NcclCommunicator>(*library, xla.Get(all, id),
-                                              NcclCommunicator::Owner::kXla, me - devices.begin(),
-                                              std::move(order));
+    const NcclLibrary::Comm comm = xla.Get(all, id);
+    if (comm == nullptr) throw std::runtime_error("XLA has given no communicator for this device");
+    return std::make_shared<NcclCommunicator>(*library, comm, NcclCommunicator::Owner::kXla,
+                                              me - devices.begin(), std::move(order));
   }
 };
 
@@ -224,9 +226,12 @@ void CheckScratch(const Site& site, const Plan& plan, bool exchanges, size_t nby
       "build it anew");
 }
 
+std::atomic<int64_t> num_recorded{0};
+
 // Runs the execution under the eyes of the watchdog, where the device may come to wait for others.
 void EnqueueWatched(const Site& site, const Execution::Setup& setup, const Links& links,
                     int32_t ordinal, void* stream) {
+  if (IsCapturing(stream)) ++num_recorded;
   Watched watched;
   for (const auto& communicator : {links.node, links.aligned}) {
     if (communicator != nullptr && communicator->Capturable()) {
@@ -324,6 +329,7 @@ HandlerTable Handlers(bool recorded) {
           &kStateInfo};
 }
 
+int64_t NumRecorded() { return num_recorded.load(); }
 int FfiApiMajor() { return XLA_FFI_API_MAJOR; }
 int FfiApiMinor() { return XLA_FFI_API_MINOR; }
 

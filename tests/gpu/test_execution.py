@@ -310,7 +310,7 @@ def test_what_has_come_is_reduced_while_the_rest_is_on_its_way(
 
 def test_nothing_is_overwritten_before_it_was_sent(fake: ctypes.CDLL, knobs: Knobs) -> None:
     """Recursive doubling of a whole vector folds into what it sends, here faster than it does."""
-    knobs["slowness of odd devices"] = 300
+    knobs["slowness of what odd devices send"] = 300
     for nodes in (2, 4):
         schedule = build("latency", Collective.ALL_REDUCE, nodes, 1)
         case = Case(schedule, 9 * MIB // 8 + 1, "int64", transports=(MPI, MPI))
@@ -333,3 +333,7 @@ def test_messages_of_another_collective_are_not_taken_for_ours(fake: ctypes.CDLL
         schedule = build("ring", Collective.ALL_GATHER, 2, 1)
         case = Case(schedule, 10, transports=(transport, transport), settings=settings)
         assert len(run(fake, case).splitlines()) == 2
+
+
+def test_nothing_is_overwritten_before_it_was_read(fake: ctypes.CDLL) -> None:
+    assert fake.fake_receive_follows_reads() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from pccl_jax.errors import ConfigurationError
@@ -33,6 +34,17 @@ def test_ids_go_through_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_world.exchange_id("a", unique_id) == unique_id
     assert gpu_world.exchange_id("a", None) == unique_id
     assert store.waits_ms == [7500]
+
+
+def test_a_first_member_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Empty(Store):
+        def blocking_key_value_get_bytes(self, key: str, timeout_ms: int) -> bytes:
+            raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
+
+    monkeypatch.setattr(gpu_world, "distributed_client", Empty)
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "7.5")
+    with pytest.raises(RuntimeError, match=r"within 7\.5 s \(PCCL_TIMEOUT_S\).*DEADLINE_EXCEEDED"):
+        gpu_world.exchange_id("a", None)
 
 
 def test_without_a_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,33 @@ int64_t fake_get(const char* name) { return fake::Knob(name); }
 void* fake_stream() { return fake::NewStream(); }
 void fake_drain(void* stream) { fake::Drain(stream); }
 
+// Whether a message that is received over MPI waits for what the caller has enqueued before, which
+// reads the memory it is received to. Rank 1 only receives.
+int fake_receive_follows_reads() {
+  fake::MpiNetwork network;
+  char sent = 1, memory = 2, read = 0;
+  const auto run = [&](int64_t rank) {
+    fake::Mpi mpi(&network, static_cast<int>(rank));
+    MpiSettings settings;
+    settings.mpi = &mpi;
+    settings.title = "exchange";
+    MpiCommunicator communicator(settings, rank, {{0, 0}, {1, 0}});
+    void* stream = fake::NewStream();
+    Transfer message;
+    message.peer = 1 - rank;
+    message.data = rank == 0 ? &sent : &memory;
+    message.nbytes = 1;
+    if (rank == 0) return communicator.Exchange({message}, {}, stream);
+    CopyAsync(&read, &memory, 1, stream);
+    communicator.Exchange({}, {message}, stream);
+    fake::Drain(stream);
+  };
+  std::thread other([&] { run(0); });
+  run(1);
+  other.join();
+  return memory == 1 && read == 2 ? 1 : 0;
+}
+
 // Bytes of scratch: all, and where nothing is exchanged by messages in collectives.
 int fake_scratch(const FakeCall* call, size_t* all, size_t* native) {
   Test test;
