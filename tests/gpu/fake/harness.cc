@@ -197,7 +197,8 @@ void fake_drain(void* stream) { fake::Drain(stream); }
 // reads the memory it is received to. Rank 1 only receives.
 int fake_receive_follows_reads() {
   fake::MpiNetwork network;
-  char sent = 1, memory = 2, read = 0;
+  std::vector<char> sent(size_t{6} << 20, 1), memory(sent.size(), 2);  // more than there are slots
+  char read = 0;
   const auto run = [&](int64_t rank) {
     fake::Mpi mpi(&network, static_cast<int>(rank));
     MpiSettings settings;
@@ -207,17 +208,17 @@ int fake_receive_follows_reads() {
     void* stream = fake::NewStream();
     Transfer message;
     message.peer = 1 - rank;
-    message.data = rank == 0 ? &sent : &memory;
-    message.nbytes = 1;
+    message.data = rank == 0 ? sent.data() : memory.data();
+    message.nbytes = sent.size();
     if (rank == 0) return communicator.Exchange({message}, {}, stream);
-    CopyAsync(&read, &memory, 1, stream);
+    CopyAsync(&read, memory.data(), 1, stream);
     communicator.Exchange({}, {message}, stream);
     fake::Drain(stream);
   };
   std::thread other([&] { run(0); });
   run(1);
   other.join();
-  return memory == 1 && read == 2 ? 1 : 0;
+  return memory == sent && read == 2 ? 1 : 0;
 }
 
 // Bytes of scratch: all, and where nothing is exchanged by messages in collectives.
