@@ -206,7 +206,6 @@ void Execution::RunRound(const Phase& phase, int64_t round) {
   if (to >= 0) sends.push_back(Outgoing(phase, to, round));
   std::vector<int64_t> chunks;
   std::vector<Part> parts;
-  bool at_the_end = false;  // what came is taken once everything has come and gone
   if (from >= 0) {
     chunks = Chunks(phase, from, round);
     Transfer message;
@@ -217,11 +216,9 @@ void Execution::RunRound(const Phase& phase, int64_t round) {
     const bool theirs_first = phase.action == Action::kCombine && from < node_;
     parts = Parts(phase, chunks, message.data, theirs_first);
     for (const Part& part : parts) {
-      if (sends.empty() || !Overlap(part, sends[0])) continue;
-      message.in_place = true;
-      at_the_end |= part.target != sends[0].data + part.begin;
+      if (!sends.empty() && Overlap(part, sends[0])) message.in_place = true;
     }
-    if (!parts.empty() && !at_the_end) {
+    if (!parts.empty()) {
       message.arrived = [&](size_t begin, size_t nbytes, Stream stream) {
         Take(parts, begin, nbytes, stream);
       };
@@ -229,7 +226,6 @@ void Execution::RunRound(const Phase& phase, int64_t round) {
     receives.push_back(std::move(message));
   }
   if (!sends.empty() || !receives.empty()) s_.aligned->Exchange(sends, receives, stream_);
-  if (at_the_end) Take(parts, 0, receives[0].nbytes, stream_);
   for (const int64_t m : chunks) at_[static_cast<size_t>(m)] = Target(m);
 }
 
@@ -265,7 +261,10 @@ std::vector<Execution::Part> Execution::Parts(const Phase& phase,
 }
 
 bool Execution::Overlap(const Part& part, const Transfer& sent) {
-  return part.target < sent.data + sent.nbytes && sent.data < part.target + part.nbytes;
+  const bool apart =
+      sent.data + sent.nbytes <= part.target || part.target + part.nbytes <= sent.data;
+  if (apart || part.target == sent.data + part.begin) return !apart;
+  throw std::logic_error("the schedule overwrites a chunk while it is sent");
 }
 
 void Execution::Take(const std::vector<Part>& parts, size_t begin, size_t nbytes,

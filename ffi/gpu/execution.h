@@ -52,6 +52,8 @@ class Execution {
   char* Incoming(const Phase& phase, const std::vector<int64_t>& chunks) const;
   std::vector<Part> Parts(const Phase& phase, const std::vector<int64_t>& chunks,
                           const char* message, bool theirs_first) const;
+  // Whether the target is where the same bytes of the message that is sent lie, as in a combine. No
+  // schedule that was checked writes to where other bytes lie.
   static bool Overlap(const Part& part, const Transfer& sent);
   // What is to be done with bytes [begin, begin + nbytes) of the message.
   void Take(const std::vector<Part>& parts, size_t begin, size_t nbytes, Stream stream) const;
