@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,23 +27,44 @@ thread_local bool is_capturing = false;
 thread_local int device = 0;
 thread_local bool only_looks = false;  // as the watchdog does: it runs no stream
 
+// Threads that share a device run one another's work. What a stream waits for was enqueued before,
+// so that ends.
 struct FakeStream {
-  std::vector<std::function<void()>> work;
+  std::mutex mutex;  // for `work`
+  std::deque<std::function<void()>> work;
   std::atomic<size_t> done{0};
-  bool running = false;
+  std::atomic<std::thread::id> runner{};
   bool brings_out = false;  // of a communicator's side streams the first one does
 
+  size_t Add(std::function<void()> what) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (what) work.push_back(std::move(what));
+    return work.size();
+  }
+
   void RunUntil(size_t end) {
-    if (only_looks || end <= done) return;
-    if (running) return Fail("a stream waits for itself");
-    running = true;
-    while (done < end && Failure().empty()) {
-      const std::function<void()> next = std::move(work[done]);
-      next();
-      if (IsBroken()) Fail("fake device: launch failure");
-      if (Failure().empty()) ++done;
+    while (!only_looks && done < end && Failure().empty()) {
+      std::thread::id nobody{};
+      if (runner == std::this_thread::get_id()) return Fail("a stream waits for itself");
+      if (!runner.compare_exchange_strong(nobody, std::this_thread::get_id())) {
+        std::this_thread::yield();
+        continue;
+      }
+      while (done < end && Failure().empty()) RunOne();
+      runner = std::thread::id{};
     }
-    running = false;
+  }
+
+  void RunOne() {
+    std::function<void()> next;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      next = std::move(work[done]);
+    }
+    if (!next) return Fail("fake device: what was enqueued has failed for another thread");
+    next();
+    if (IsBroken()) Fail("fake device: launch failure");
+    if (Failure().empty()) ++done;
   }
 };
 
@@ -56,14 +79,12 @@ FakeStream* Cast(void* stream) { return static_cast<FakeStream*>(stream); }
 }  // namespace
 
 void* NewStream() { return new FakeStream; }
-void Enqueue(void* stream, std::function<void()> work) {
-  Cast(stream)->work.push_back(std::move(work));
-}
+void Enqueue(void* stream, std::function<void()> work) { Cast(stream)->Add(std::move(work)); }
 bool IsBroken() {
   std::lock_guard<std::mutex> lock(broken_mutex);
   return broken.count(device) > 0;
 }
-void Drain(void* stream) { Cast(stream)->RunUntil(Cast(stream)->work.size()); }
+void Drain(void* stream) { Cast(stream)->RunUntil(Cast(stream)->Add(nullptr)); }
 void Fail(const std::string& error) {
   if (failure.empty()) failure = error;
 }
@@ -115,7 +136,8 @@ SideStream::~SideStream() { delete fake::Cast(stream_); }
 Event::Event() : event_(new fake::FakeEvent) {}
 Event::~Event() { delete static_cast<fake::FakeEvent*>(event_); }
 void Event::Record(Stream stream) {
-  *static_cast<fake::FakeEvent*>(event_) = {fake::Cast(stream), fake::Cast(stream)->work.size(), 0};
+  *static_cast<fake::FakeEvent*>(event_) = {fake::Cast(stream), fake::Cast(stream)->Add(nullptr),
+                                            0};
 }
 bool Event::Passed() const {
   auto* event = static_cast<fake::FakeEvent*>(event_);
