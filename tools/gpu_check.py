@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RANKS = 4
 #: What one part may take, in seconds.
 LIMIT_S = 240
+WITHOUT_MPI = ": this part wants MPI, pip install 'pccl_jax[mpich]'"
 PARTS = ("kernels", "bandwidth", "nccl", "graph", "mpi")
 
 
@@ -83,18 +85,38 @@ def results_of(part: str) -> Iterator[tuple[str, str, str]]:
     """The rows of a part: what was checked, ``ok`` or what not, details."""
     print(f"{part} ...", flush=True)
     try:
-        done = subprocess.run(
-            command(part), env=settings(part), capture_output=True, text=True, timeout=LIMIT_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as e:
-        yield part, "FAILED", str(e)
+        status, out, err = output_of(command(part), settings(part))
+    except OSError as e:
+        yield part, "FAILED", f"{e}{WITHOUT_MPI if part == 'mpi' else ''}"
         return
-    rows = [line.split("\t")[1:] for line in done.stdout.splitlines() if line.startswith("ROW\t")]
+    rows = [line.split("\t")[1:] for line in out.splitlines() if line.startswith("ROW\t")]
     yield from (tuple(row) for row in rows if len(row) == 3)  # type: ignore[misc]
-    if done.returncode != 0 or not rows:
-        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
-        yield part, "FAILED", f"exit status {done.returncode}: {last[0]}"
-        print(done.stderr, file=sys.stderr)
+    if status != 0 or not rows:
+        last = err.strip().splitlines()[-1:] or ["no output"]
+        ended = f"exit status {status}" if status is not None else f"not done after {LIMIT_S} s"
+        yield part, "FAILED", f"{ended}: {last[0]}"
+        print(err, file=sys.stderr)
+
+
+def output_of(command: list[str], env: dict[str, str]) -> tuple[int | None, str, str]:
+    """Exit status, stdout and stderr of a command, with all processes that it starts.
+
+    The status is None where they had to be killed after ``LIMIT_S`` seconds.
+    """
+    with subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+            return process.returncode, out, err
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, *process.communicate()
 
 
 def print_table(rows: list[tuple[str, str, str]]) -> None:
@@ -112,6 +134,12 @@ def run_part(part: str) -> int:
         devices = jax.devices("gpu") if part != "mpi" else [None]
     except RuntimeError as e:
         print(f"ROW\t{part}\tFAILED\tno GPU: {str(e).splitlines()[0]}")
+        return 0
+    from pccl_jax.runtime.native import missing_handlers
+
+    missing = missing_handlers("cuda")
+    if missing is not None:
+        print(f"ROW\t{part}\tFAILED\t{missing}; --build does so")
         return 0
     if devices[0] is not None:
         print(f"ROW\t{part}\tok\ton {devices[0].device_kind}, jax {jax.__version__}")

@@ -20,7 +20,11 @@ size_t PieceBytes(size_t nbytes, int64_t size) {
 // The `i`-th piece of a vector, which may be short or empty at its end.
 Transfer Piece(char* data, size_t nbytes, size_t piece, int64_t i) {
   const size_t begin = std::min(nbytes, static_cast<size_t>(i) * piece);
-  return {i, data + begin, std::min(piece, nbytes - begin)};
+  Transfer transfer;
+  transfer.peer = i;
+  transfer.data = data + begin;
+  transfer.nbytes = std::min(piece, nbytes - begin);
+  return transfer;
 }
 
 // Everybody sends piece i to rank i, and reduces what has come for its own piece.
@@ -37,11 +41,19 @@ void ScatterPieces(Communicator* communicator, const Job& vector, size_t piece, 
       continue;
     }
     sends.push_back(Piece(in, vector.nbytes, piece, i));
-    receives.push_back({i, scratch + receives.size() * piece, mine.nbytes});
+    receives.push_back(mine);
+    receives.back().peer = i;
+    receives.back().data = scratch + (receives.size() - 1) * piece;
     sources.push_back(receives.back().data);
   }
+  if (receives.empty()) return Reduce(arithmetic, out, sources, mine.nbytes, scratch, stream);
+  // What has come of the last one has come of all.
+  receives.back().arrived = [&](size_t begin, size_t nbytes, Stream on) {
+    std::vector<const char*> parts;
+    for (const char* source : sources) parts.push_back(source + begin);
+    Reduce(arithmetic, out + begin, parts, nbytes, scratch + begin, on);
+  };
   communicator->Exchange(sends, receives, stream);
-  Reduce(arithmetic, out, sources, mine.nbytes, scratch, stream);
 }
 
 // Everybody sends its own piece to all.
@@ -103,6 +115,8 @@ void CollectByMessages(Communicator* communicator, Collective collective, const 
 void Reduce(const Arithmetic& arithmetic, char* dst, const std::vector<const char*>& sources,
             size_t nbytes, char* partial, Stream stream) {
   const size_t count = nbytes / ItemSize(arithmetic.dtype);
+  if (sources.size() == 1 && sources[0] != dst) CopyAsync(dst, sources[0], nbytes, stream);
+  if (sources.size() == 1) return;
   for (size_t done = 0; count > 0 && done < sources.size();) {
     const void* batch[PCCL_GPU_MAX_SOURCES];
     int k = 0;

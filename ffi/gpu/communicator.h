@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "ffi/gpu/runtime.h"
@@ -18,10 +20,18 @@ struct Arithmetic {
   Op op = Op::kSum;
 };
 
+// Enqueues what is done with bytes [begin, begin + nbytes) of a message that has come.
+using Arrived = std::function<void(size_t begin, size_t nbytes, Stream stream)>;
+
 struct Transfer {
   int64_t peer = 0;
   char* data = nullptr;
   size_t nbytes = 0;
+  // Of what is received; may be empty. Called piece by piece, in order, each as soon as the same
+  // bytes of all receives before this one in the list have come as well.
+  Arrived arrived = nullptr;
+  // Whether it writes to where the same bytes of what is sent come from; to others it never does.
+  bool in_place = false;
 };
 
 // One collective on contiguous buffers among n ranks. All-gather: `nbytes` in, n times as many out,
@@ -59,9 +69,19 @@ class Communicator {
                        const Arithmetic& arithmetic, Stream stream);
   // Whether it only enqueues, so that its calls may be recorded in a graph.
   virtual bool Capturable() const = 0;
+  // What has gone wrong since, with what was enqueued: an error text, or "". From any thread.
+  virtual std::string Trouble() const { return ""; }
+
+  // The calls from now on belong to this collective of the program: every member says the same
+  // number. Where programs run in another order elsewhere their messages are not mistaken for ours.
+  void Serve(uint64_t call) { call_ = call; }
+
+ protected:
+  uint64_t call() const { return call_; }
 
  private:
   const int64_t rank_, size_;
+  uint64_t call_ = 0;
 };
 
 // Bytes of scratch that CollectByMessages uses.
@@ -74,7 +94,7 @@ void CollectByMessages(Communicator* communicator, Collective collective, const 
 
 // dst = sources[0] op sources[1] op ..., `nbytes` each; dst may be any of them. More sources than a
 // kernel takes are reduced in batches, whose results are kept in `partial`; it may be a source of
-// the first batch.
+// the first batch. One source is copied.
 void Reduce(const Arithmetic& arithmetic, char* dst, const std::vector<const char*>& sources,
             size_t nbytes, char* partial, Stream stream);
 

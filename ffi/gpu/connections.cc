@@ -31,6 +31,9 @@ struct Cache {
   // Ids of communicators within one process, by name.
   std::map<std::string, std::string> ids;
   std::condition_variable new_id;
+  // Why NCCL's communicators could not be made, by name. A second attempt would find the id of the
+  // first, which some members may still be using.
+  std::map<std::string, std::string> failures;
 };
 
 // Never destroyed: NCCL's communicators end with the process.
@@ -124,17 +127,41 @@ NcclLibrary::Comm InitWithin(const NcclLibrary& library, int size, const NcclLib
   return start->comm;
 }
 
+NcclLibrary::Comm MeetOnce(const World& world, const NcclLibrary& library,
+                           const std::vector<int64_t>& devices, int64_t rank, double timeout_s) {
+  const std::string name = NameOf(devices) + " of " + std::to_string(rank);
+  Cache& cache = TheCache();
+  {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    const auto failed = cache.failures.find(name);
+    if (failed != cache.failures.end()) {
+      throw std::runtime_error(
+          "an earlier collective of these devices has failed, start the program "
+          "anew: " +
+          failed->second);
+    }
+  }
+  try {
+    const auto id = AgreeOnId(world, library, devices, rank, timeout_s);
+    return InitWithin(library, static_cast<int>(devices.size()), id, static_cast<int>(rank),
+                      timeout_s);
+  } catch (const std::exception& e) {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    cache.failures[name] = e.what();
+    throw;
+  }
+}
+
 std::shared_ptr<Communicator> ConnectNccl(const World& world, const std::vector<int64_t>& devices,
                                           int64_t rank, double timeout_s) {
   std::string why;
   const NcclLibrary* library = NcclLibrary::Find(world.nccl_file, &why);
   if (library == nullptr) throw std::runtime_error(why);
-  const auto id = AgreeOnId(world, *library, devices, rank, timeout_s);
   std::vector<int> order(devices.size());
   std::iota(order.begin(), order.end(), 0);
-  const NcclLibrary::Comm comm =
-      InitWithin(*library, static_cast<int>(devices.size()), id, static_cast<int>(rank), timeout_s);
-  return std::make_shared<NcclCommunicator>(*library, comm, rank, std::move(order));
+  return std::make_shared<NcclCommunicator>(*library,
+                                            MeetOnce(world, *library, devices, rank, timeout_s),
+                                            NcclCommunicator::Owner::kUs, rank, std::move(order));
 }
 
 std::shared_ptr<Communicator> ConnectMpi(const World& world, const std::vector<int64_t>& devices,

@@ -1,5 +1,6 @@
 #include "ffi/gpu/execution.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -41,6 +42,8 @@ Execution::Execution(const Setup& setup)
 
 void Execution::Enqueue(Stream stream) {
   stream_ = stream;
+  if (s_.node != nullptr) s_.node->Serve(s_.call);
+  if (s_.aligned != nullptr) s_.aligned->Serve(s_.call);
   Start();
   for (const Phase& phase : schedule_.phases) {
     if (phase.vendor) throw std::runtime_error("the MPI library's collectives do not run on GPUs");
@@ -180,61 +183,101 @@ std::vector<int64_t> Execution::Chunks(const Phase& phase, int64_t sender, int64
   return chunks;
 }
 
+Transfer Execution::Outgoing(const Phase& phase, int64_t to, int64_t round) {
+  const std::vector<int64_t> chunks = Chunks(phase, node_, round);
+  const auto at = [&](size_t i) { return at_[static_cast<size_t>(chunks[i])]; };
+  const std::vector<Run> runs =
+      Runs(chunks.size(), [&](size_t i) { return at(i) == at(i - 1) + chunk_; });
+  Transfer message;
+  message.peer = to;
+  message.data = runs.size() == 1 ? at(0) : At(s_.plan->scratch.outgoing);
+  message.nbytes = static_cast<size_t>(phase.count) * chunk_;
+  for (size_t i = 0; runs.size() > 1 && i < runs.size(); ++i) {
+    CopyAsync(message.data + runs[i].first * chunk_, at(runs[i].first), runs[i].count * chunk_,
+              stream_);
+  }
+  return message;
+}
+
 void Execution::RunRound(const Phase& phase, int64_t round) {
   const int64_t to = phase.ReceiverFrom(node_, schedule_.nodes);
   const int64_t from = phase.SenderTo(node_, schedule_.nodes);
-  const size_t nbytes = static_cast<size_t>(phase.count) * chunk_;
   std::vector<Transfer> sends, receives;
-  if (to >= 0) {
-    const std::vector<int64_t> chunks = Chunks(phase, node_, round);
-    const auto at = [&](size_t i) { return at_[static_cast<size_t>(chunks[i])]; };
-    const std::vector<Run> runs =
-        Runs(chunks.size(), [&](size_t i) { return at(i) == at(i - 1) + chunk_; });
-    char* message = runs.size() == 1 ? at(0) : At(s_.plan->scratch.outgoing);
-    for (size_t i = 0; runs.size() > 1 && i < runs.size(); ++i) {
-      CopyAsync(message + runs[i].first * chunk_, at(runs[i].first), runs[i].count * chunk_,
-                stream_);
-    }
-    sends.push_back({to, message, nbytes});
-  }
+  if (to >= 0) sends.push_back(Outgoing(phase, to, round));
   std::vector<int64_t> chunks;
+  std::vector<Part> parts;
   if (from >= 0) {
     chunks = Chunks(phase, from, round);
-    char* place = Target(chunks[0]);
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      if (phase.action != Action::kCopy || Target(chunks[i]) != Target(chunks[0]) + i * chunk_) {
-        place = At(s_.plan->scratch.incoming);
-      }
+    Transfer message;
+    message.peer = from;
+    message.nbytes = static_cast<size_t>(phase.count) * chunk_;
+    message.data = Incoming(phase, chunks);
+    // In a combine both ends must fold in the same order to get the same bits.
+    const bool theirs_first = phase.action == Action::kCombine && from < node_;
+    parts = Parts(phase, chunks, message.data, theirs_first);
+    for (const Part& part : parts) {
+      if (!sends.empty() && Overlap(part, sends[0])) message.in_place = true;
     }
-    receives.push_back({from, place, nbytes});
+    if (!parts.empty()) {
+      message.arrived = [&](size_t begin, size_t nbytes, Stream stream) {
+        Take(parts, begin, nbytes, stream);
+      };
+    }
+    receives.push_back(std::move(message));
   }
   if (!sends.empty() || !receives.empty()) s_.aligned->Exchange(sends, receives, stream_);
-  // In a combine both ends must fold in the same order to get the same bits.
-  const bool theirs_first = phase.action == Action::kCombine && from < node_;
-  if (from >= 0) Take(phase, chunks, receives[0].data, theirs_first);
+  for (const int64_t m : chunks) at_[static_cast<size_t>(m)] = Target(m);
 }
 
-void Execution::Take(const Phase& phase, const std::vector<int64_t>& chunks, char* message,
-                     bool theirs_first) {
+char* Execution::Incoming(const Phase& phase, const std::vector<int64_t>& chunks) const {
+  char* place = Target(chunks[0]);
+  bool there = phase.action == Action::kCopy;
+  for (size_t i = 0; i < chunks.size(); ++i) there &= Target(chunks[i]) == place + i * chunk_;
+  return there ? place : At(s_.plan->scratch.incoming);
+}
+
+std::vector<Execution::Part> Execution::Parts(const Phase& phase,
+                                              const std::vector<int64_t>& chunks,
+                                              const char* message, bool theirs_first) const {
   const bool copies = phase.action == Action::kCopy;
   const auto at = [&](size_t i) { return at_[static_cast<size_t>(chunks[i])]; };
   const std::vector<Run> runs = Runs(chunks.size(), [&](size_t i) {
     return Target(chunks[i]) == Target(chunks[i - 1]) + chunk_ &&
            (copies || at(i) == at(i - 1) + chunk_);
   });
+  std::vector<Part> parts;
   for (const Run& run : runs) {
-    char* target = Target(chunks[run.first]);
-    char* data = message + run.first * chunk_;
-    const size_t nbytes = run.count * chunk_;
-    if (!copies) {
-      std::vector<const char*> operands{at(run.first), data};
-      if (theirs_first) std::swap(operands[0], operands[1]);
-      Reduce(s_.arithmetic, target, operands, nbytes, nullptr, stream_);
-    } else if (data != target) {
-      CopyAsync(target, data, nbytes, stream_);
-    }
+    Part part;
+    part.begin = run.first * chunk_;
+    part.nbytes = run.count * chunk_;
+    part.target = Target(chunks[run.first]);
+    part.operands = {message + part.begin};
+    if (copies && part.operands[0] == part.target) continue;
+    if (!copies)
+      part.operands.insert(part.operands.begin() + (theirs_first ? 1 : 0), at(run.first));
+    parts.push_back(std::move(part));
   }
-  for (const int64_t m : chunks) at_[static_cast<size_t>(m)] = Target(m);
+  return parts;
+}
+
+bool Execution::Overlap(const Part& part, const Transfer& sent) {
+  const bool apart =
+      sent.data + sent.nbytes <= part.target || part.target + part.nbytes <= sent.data;
+  if (apart || part.target == sent.data + part.begin) return !apart;
+  throw std::logic_error("the schedule overwrites a chunk while it is sent");
+}
+
+void Execution::Take(const std::vector<Part>& parts, size_t begin, size_t nbytes,
+                     Stream stream) const {
+  for (const Part& part : parts) {
+    const size_t first = std::max(begin, part.begin);
+    const size_t last = std::min(begin + nbytes, part.begin + part.nbytes);
+    if (first >= last) continue;
+    const size_t offset = first - part.begin;
+    std::vector<const char*> operands;
+    for (const char* operand : part.operands) operands.push_back(operand + offset);
+    Reduce(s_.arithmetic, part.target + offset, operands, last - first, nullptr, stream);
+  }
 }
 
 // What the collective promises this rank must be in its output.

@@ -22,6 +22,7 @@ class Execution {
     const Plan* plan;
     Shape shape;
     Arithmetic arithmetic;
+    uint64_t call = 0;      // as Communicator::Serve wants it
     int64_t rank;           // in the schedule
     Communicator* node;     // may be null where the schedule has no collective within nodes
     Communicator* aligned;  // may be null where nothing goes between nodes
@@ -40,8 +41,22 @@ class Execution {
   void RunIntra(Collective collective);
   void RunInter(Collective collective);
   void RunRound(const Phase& phase, int64_t round);
-  void Take(const Phase& phase, const std::vector<int64_t>& chunks, char* message,
-            bool theirs_first);
+  // Bytes [begin, begin + nbytes) of a message: one operand is copied to the target, two reduced.
+  struct Part {
+    size_t begin = 0, nbytes = 0;
+    char* target = nullptr;
+    std::vector<const char*> operands;
+  };
+  Transfer Outgoing(const Phase& phase, int64_t to, int64_t round);
+  // Where a message of these chunks is received: in their places where these follow each other.
+  char* Incoming(const Phase& phase, const std::vector<int64_t>& chunks) const;
+  std::vector<Part> Parts(const Phase& phase, const std::vector<int64_t>& chunks,
+                          const char* message, bool theirs_first) const;
+  // Whether the target is where the same bytes of the message that is sent lie, as in a combine. No
+  // schedule that was checked writes to where other bytes lie.
+  static bool Overlap(const Part& part, const Transfer& sent);
+  // What is to be done with bytes [begin, begin + nbytes) of the message.
+  void Take(const std::vector<Part>& parts, size_t begin, size_t nbytes, Stream stream) const;
   void Finish();
 
   void Collect(Communicator* communicator, Collective collective, const std::vector<Job>& jobs);

@@ -1,10 +1,13 @@
 #include "ffi/gpu/handlers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -21,8 +24,10 @@
 #include "ffi/gpu/plan.h"
 #include "ffi/gpu/runtime.h"
 #include "ffi/gpu/site.h"
+#include "ffi/gpu/watchdog.h"
 #include "ffi/gpu/world.h"
 #include "ffi/handlers_common.h"
+#include "ffi/hash.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace pccl::gpu {
@@ -47,14 +52,16 @@ ffi::TypeId State::id = {};
 // Runs `body`; what it throws becomes an error, as no exception may cross into XLA.
 template <class Body>
 ffi::Error Guarded(const Site& site, Body&& body) {
+  std::string text = "unknown exception";
   try {
     body();
     return ffi::Error::Success();
   } catch (const std::exception& e) {
-    const std::string text = e.what();
-    const bool named = text.find(site.label) != std::string::npos;
-    return ffi::Error::Internal("pccl_jax: " + (named ? text : site.label + ": " + text));
+    text = e.what();
+  } catch (...) {
   }
+  const bool named = text.find(site.label) != std::string::npos;
+  return ffi::Error::Internal("pccl_jax: " + (named ? text : site.label + ": " + text));
 }
 
 // XLA gives communicators whose ranks are in the order of the list or in that of devices: in lists
@@ -77,7 +84,7 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
                                                  ffi::Span<const int64_t> places,
                                                  ffi::Span<const int64_t>, int64_t rows,
                                                  std::string_view label, std::string_view algorithm,
-                                                 int64_t, ffi::Span<const int64_t> devices) {
+                                                 int64_t call, ffi::Span<const int64_t> devices) {
   auto state = std::make_unique<State>();
   Site& site = state->site;
   site.label = label;
@@ -90,6 +97,8 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.rows = rows;
     site.algorithm = algorithm;
     site.timeout_s = SecondsFrom("PCCL_TIMEOUT_S", 300.0);
+    site.warn_s = std::min(SecondsFrom("PCCL_WARN_S", 30.0), site.timeout_s / 2);
+    site.call = Mix(HashOf(site.label), static_cast<uint64_t>(call));
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
     if (fault.empty()) fault = site.Validate();
     if (!fault.empty()) throw std::runtime_error(fault);
@@ -137,8 +146,10 @@ struct Link {
       order.push_back(static_cast<int>(at - there.begin()));
     }
     const auto me = std::find(devices.begin(), devices.end(), device);
-    return std::make_shared<NcclCommunicator>(*library, xla.Get(all, id), me - devices.begin(),
-                                              std::move(order));
+    const NcclLibrary::Comm comm = xla.Get(all, id);
+    if (comm == nullptr) throw std::runtime_error("XLA has given no communicator for this device");
+    return std::make_shared<NcclCommunicator>(*library, comm, NcclCommunicator::Owner::kXla,
+                                              me - devices.begin(), std::move(order));
   }
 };
 
@@ -162,18 +173,36 @@ Links Connected(const State& state, const Site::Seat& seat, const XlaCommunicato
   return links;
 }
 
-int64_t ThisDevice(int32_t ordinal) {
-  if (CurrentDevice() != ordinal) SetDevice(ordinal);
-  return TheWorld()->DeviceOf(ordinal);
-}
+// The device, while a call has it to itself: programs that several threads launch at once on it
+// take turns.
+class ThisDevice {
+ public:
+  explicit ThisDevice(int32_t ordinal) : lock_(Turn(ordinal)) {
+    CheckDevice(ordinal);
+    if (CurrentDevice() != ordinal) SetDevice(ordinal);
+    id = TheWorld()->DeviceOf(ordinal);
+  }
+
+  int64_t id = -1;  // in JAX
+
+ private:
+  static std::mutex& Turn(int32_t ordinal) {
+    static std::mutex all;
+    static auto* turns = new std::map<int32_t, std::mutex>;
+    std::lock_guard<std::mutex> lock(all);
+    return (*turns)[ordinal];
+  }
+
+  std::lock_guard<std::mutex> lock_;
+};
 
 // Meets the other devices before anything is enqueued: no graph is being recorded then.
 ffi::Error Initialize(State* state, int32_t ordinal, XlaCommunicators xla) {
   const Site& site = state->site;
   return Guarded(site, [&] {
     if (xla.there()) return;
-    const int64_t device = ThisDevice(ordinal);
-    Connected(*state, site.Find(device), xla, device);
+    const ThisDevice device(ordinal);
+    Connected(*state, site.Find(device.id), xla, device.id);
   });
 }
 
@@ -197,10 +226,34 @@ void CheckScratch(const Site& site, const Plan& plan, bool exchanges, size_t nby
       "build it anew");
 }
 
-void Enqueue(const State& state, int64_t device, void* stream, const XlaCommunicators& xla,
+std::atomic<int64_t> num_recorded{0};
+
+// Runs the execution under the eyes of the watchdog, where the device may come to wait for others.
+void EnqueueWatched(const Site& site, const Execution::Setup& setup, const Links& links,
+                    int32_t ordinal, void* stream) {
+  if (IsCapturing(stream)) ++num_recorded;
+  Watched watched;
+  for (const auto& communicator : {links.node, links.aligned}) {
+    if (communicator != nullptr && communicator->Capturable()) {
+      watched.communicators.push_back(communicator);
+    }
+  }
+  if (watched.communicators.empty()) return Execution(setup).Enqueue(stream);
+  watched.name = site.label + " by " + site.algorithm + ", rank " + std::to_string(setup.rank) +
+                 " of " + std::to_string(site.schedule.ranks());
+  watched.ordinal = ordinal;
+  watched.warn_s = site.warn_s;
+  watched.timeout_s = site.timeout_s;
+  Watch watch(stream);
+  Execution(setup).Enqueue(stream);
+  watch.Enqueued(std::move(watched));
+}
+
+void Enqueue(const State& state, int32_t ordinal, void* stream, const XlaCommunicators& xla,
              const ffi::AnyBuffer& x, const ffi::AnyBuffer& out, const Scratch8& scratch) {
+  const ThisDevice device(ordinal);
   const Site& site = state.site;
-  const Site::Seat seat = site.Find(device);
+  const Site::Seat seat = site.Find(device.id);
   Shape shape{site.collective,  site.group_places(seat.group),   site.rows, x.size_bytes(),
               out.size_bytes(), ffi::ByteWidth(x.element_type())};
   Plan plan;
@@ -212,27 +265,27 @@ void Enqueue(const State& state, int64_t device, void* stream, const XlaCommunic
     if (!dtype) throw std::runtime_error("no kernel reduces this element type");
     arithmetic = {*dtype, site.op};
   }
-  const Links links = Connected(state, seat, xla, device);
+  const Links links = Connected(state, seat, xla, device.id);
   CheckScratch(site, plan, Exchanges(site, links, arithmetic), scratch.size_bytes());
   Execution::Setup setup;
   setup.schedule = &site.schedule;
   setup.plan = &plan;
   setup.shape = shape;
   setup.arithmetic = arithmetic;
+  setup.call = site.call;
   setup.rank = seat.rank;
   setup.node = links.node.get();
   setup.aligned = links.aligned.get();
   setup.in = static_cast<const char*>(x.untyped_data());
   setup.out = static_cast<char*>(out.untyped_data());
   setup.scratch = reinterpret_cast<char*>(scratch.typed_data());
-  Execution(setup).Enqueue(stream);
+  EnqueueWatched(site, setup, links, ordinal, stream);
 }
 
 ffi::Error Execute(State* state, int32_t ordinal, void* stream, XlaCommunicators xla,
                    ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> out,
                    ffi::Result<Scratch8> scratch) {
-  return Guarded(state->site,
-                 [&] { Enqueue(*state, ThisDevice(ordinal), stream, xla, x, *out, *scratch); });
+  return Guarded(state->site, [&] { Enqueue(*state, ordinal, stream, xla, x, *out, *scratch); });
 }
 
 XLA_FFI_DEFINE_HANDLER(
@@ -276,6 +329,7 @@ HandlerTable Handlers(bool recorded) {
           &kStateInfo};
 }
 
+int64_t NumRecorded() { return num_recorded.load(); }
 int FfiApiMajor() { return XLA_FFI_API_MAJOR; }
 int FfiApiMinor() { return XLA_FFI_API_MINOR; }
 

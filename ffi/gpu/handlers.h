@@ -9,6 +9,8 @@
 #ifndef PCCL_FFI_GPU_HANDLERS_H_
 #define PCCL_FFI_GPU_HANDLERS_H_
 
+#include <cstdint>
+
 namespace pccl::gpu {
 
 // Pointers as XLA wants them: XLA_FFI_Handler*, XLA_FFI_TypeId*, XLA_FFI_TypeInfo*.
@@ -23,6 +25,9 @@ struct HandlerTable {
 
 // `recorded`: whether XLA may record the calls in CUDA graphs, which MPI does not allow.
 HandlerTable Handlers(bool recorded);
+
+// How many calls were recorded in graphs so far.
+int64_t NumRecorded();
 
 // The FFI API version of the headers this library was compiled with.
 int FfiApiMajor();

@@ -119,6 +119,7 @@ NB_MODULE(PCCL_GPU_MODULE, m) {
       "handlers", &Stages, nb::arg("recorded") = false,
       "The stages of the FFI target for jax.ffi.register_ffi_target; `recorded`: whether calls may "
       "be recorded in CUDA graphs.");
+  m.def("num_recorded", &pccl::gpu::NumRecorded, "How many calls were recorded in graphs so far.");
   m.def("state_type", &StateType, "The type of the target's state for jax.ffi.register_ffi_type.");
   m.def(
       "ffi_api_version",

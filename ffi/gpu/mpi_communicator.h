@@ -29,8 +29,9 @@ struct MpiSettings {
 
 // Exchange() waits until everything that this member sends and receives has gone through MPI; the
 // last of it is then on its way from pinned memory to the device. So calls cannot be recorded in a
-// graph. Members must be exchanged with in the same order everywhere, as ascending peers are: then
-// segments, which take turns in a few pinned slots, always find room.
+// graph. Messages go in segments, which take turns in a few pinned slots; what is done with a
+// segment, such as a reduction, is enqueued while the next is on the wire. Peers must be in
+// ascending order in every list: then segments always find room.
 class MpiCommunicator : public Communicator {
  public:
   MpiCommunicator(MpiSettings settings, int64_t rank, std::vector<MpiPeer> peers);
@@ -50,7 +51,12 @@ class MpiCommunicator : public Communicator {
   void Staged(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
               Stream stream);
   bool AdvanceOut(Lane* out);
-  bool AdvanceIn(Lane* in);
+  bool AdvanceIn(Lane* in, const Lane& out);
+  void Abandon(Stream stream);
+  void Cancel(MpiLibrary::Handle* receive);
+  int RankOf(int64_t peer) const { return peers_[static_cast<size_t>(peer)].rank; }
+  std::string DeviceIsLate() const;
+  std::string PeerIsLate(bool receiving, int64_t peer) const;
 
   const MpiSettings settings_;
   const std::vector<MpiPeer> peers_;

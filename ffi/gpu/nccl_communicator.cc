@@ -72,11 +72,12 @@ std::optional<Native> NativeOf(const Arithmetic& arithmetic) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(const NcclLibrary& library, NcclLibrary::Comm comm, int64_t rank,
-                                   std::vector<int> order)
+NcclCommunicator::NcclCommunicator(const NcclLibrary& library, NcclLibrary::Comm comm, Owner owner,
+                                   int64_t rank, std::vector<int> order)
     : Communicator(rank, static_cast<int64_t>(order.size())),
       library_(library),
       comm_(comm),
+      owner_(owner),
       order_(std::move(order)) {
   for (size_t i = 0; i < order_.size(); ++i) in_order_ &= order_[i] == static_cast<int>(i);
   const int got_rank = library.RankIn(comm), got_size = library.SizeOf(comm);
@@ -90,16 +91,24 @@ NcclCommunicator::NcclCommunicator(const NcclLibrary& library, NcclLibrary::Comm
 
 void NcclCommunicator::Exchange(const std::vector<Transfer>& sends,
                                 const std::vector<Transfer>& receives, Stream stream) {
-  library_.GroupStart();
-  for (const Transfer& t : sends) {
-    if (t.nbytes == 0) continue;
-    library_.Send(t.data, t.nbytes, order_[static_cast<size_t>(t.peer)], comm_, stream);
-  }
+  library_.Grouped(comm_, [&] {
+    for (const Transfer& t : sends) {
+      if (t.nbytes == 0) continue;
+      library_.Send(t.data, t.nbytes, order_[static_cast<size_t>(t.peer)], comm_, stream);
+    }
+    for (const Transfer& t : receives) {
+      if (t.nbytes == 0) continue;
+      library_.Receive(t.data, t.nbytes, order_[static_cast<size_t>(t.peer)], comm_, stream);
+    }
+  });
   for (const Transfer& t : receives) {
-    if (t.nbytes == 0) continue;
-    library_.Receive(t.data, t.nbytes, order_[static_cast<size_t>(t.peer)], comm_, stream);
+    if (t.arrived && t.nbytes > 0) t.arrived(0, t.nbytes, stream);
   }
-  library_.GroupEnd();
+}
+
+// XLA watches over its own, and may have ended one that we still remember.
+std::string NcclCommunicator::Trouble() const {
+  return owner_ == Owner::kUs ? library_.Trouble(comm_) : "";
 }
 
 bool NcclCommunicator::Collects(Collective collective, const Arithmetic& arithmetic) const {
@@ -110,21 +119,21 @@ bool NcclCommunicator::Collects(Collective collective, const Arithmetic& arithme
 
 void NcclCommunicator::Collect(Collective collective, const std::vector<Job>& jobs,
                                const Arithmetic& arithmetic, Stream stream) {
-  library_.GroupStart();
-  for (const Job& job : jobs) {
-    if (collective == Collective::kAllGather) {
-      library_.AllGather(job.in, job.out, job.nbytes, NcclLibrary::kInt8, comm_, stream);
-      continue;
+  library_.Grouped(comm_, [&] {
+    for (const Job& job : jobs) {
+      if (collective == Collective::kAllGather) {
+        library_.AllGather(job.in, job.out, job.nbytes, NcclLibrary::kInt8, comm_, stream);
+        continue;
+      }
+      const Native native = NativeOf(arithmetic).value();
+      const size_t count = job.nbytes / ItemSize(arithmetic.dtype) * native.parts;
+      if (collective == Collective::kReduceScatter) {
+        library_.ReduceScatter(job.in, job.out, count, native.type, native.op, comm_, stream);
+      } else {
+        library_.AllReduce(job.in, job.out, count, native.type, native.op, comm_, stream);
+      }
     }
-    const Native native = NativeOf(arithmetic).value();
-    const size_t count = job.nbytes / ItemSize(arithmetic.dtype) * native.parts;
-    if (collective == Collective::kReduceScatter) {
-      library_.ReduceScatter(job.in, job.out, count, native.type, native.op, comm_, stream);
-    } else {
-      library_.AllReduce(job.in, job.out, count, native.type, native.op, comm_, stream);
-    }
-  }
-  library_.GroupEnd();
+  });
 }
 
 }  // namespace pccl::gpu

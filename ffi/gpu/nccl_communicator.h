@@ -3,6 +3,7 @@
 #define PCCL_FFI_GPU_NCCL_COMMUNICATOR_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ffi/gpu/communicator.h"
@@ -13,8 +14,10 @@ namespace pccl::gpu {
 // Calls only enqueue. Every message moves as bytes, so that its type does not matter.
 class NcclCommunicator : public Communicator {
  public:
-  // `comm` is somebody else's and must outlive this. Our rank i is its rank order[i].
-  NcclCommunicator(const NcclLibrary& library, NcclLibrary::Comm comm, int64_t rank,
+  enum class Owner { kUs, kXla };
+
+  // `comm` must outlive this. Our rank i is its rank order[i].
+  NcclCommunicator(const NcclLibrary& library, NcclLibrary::Comm comm, Owner owner, int64_t rank,
                    std::vector<int> order);
 
   void Exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
@@ -23,10 +26,12 @@ class NcclCommunicator : public Communicator {
   void Collect(Collective collective, const std::vector<Job>& jobs, const Arithmetic& arithmetic,
                Stream stream) override;
   bool Capturable() const override { return true; }
+  std::string Trouble() const override;
 
  private:
   const NcclLibrary& library_;
   const NcclLibrary::Comm comm_;
+  const Owner owner_;
   const std::vector<int> order_;
   bool in_order_ = true;
 };

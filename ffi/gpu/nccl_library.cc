@@ -1,13 +1,17 @@
 #include "ffi/gpu/nccl_library.h"
 
 #include <dlfcn.h>
+#include <time.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include "ffi/environment.h"
 
 namespace pccl::gpu {
 
@@ -30,7 +34,9 @@ struct NcclLibrary::Functions {
   int (*AllGather)(const void*, void*, size_t, int, Comm, Stream);
   int (*ReduceScatter)(const void*, void*, size_t, int, int, Comm, Stream);
   int (*AllReduce)(const void*, void*, size_t, int, int, Comm, Stream);
-  const char* (*GetLastError)(Comm);  // null in old versions
+  // Null in old versions.
+  const char* (*GetLastError)(Comm);
+  int (*CommGetAsyncError)(Comm, int*);
 
   // Returns the name of a function that is not there, or "".
   std::string Bind(void* library) {
@@ -41,6 +47,7 @@ struct NcclLibrary::Functions {
       std::memcpy(function, &found, sizeof found);
     };
     bind("ncclGetLastError", &GetLastError);
+    bind("ncclCommGetAsyncError", &CommGetAsyncError);
     missing.clear();
     bind("ncclGetVersion", &GetVersion);
     bind("ncclGetErrorString", &GetErrorString);
@@ -60,6 +67,11 @@ struct NcclLibrary::Functions {
 };
 
 namespace {
+
+// What calls on a communicator answer that does not block, as XLA's are where its flags say so: the
+// state of the communicator tells when they are done.
+constexpr int kInProgress = 7;
+constexpr timespec kNap{0, 50'000};
 
 #if defined(__HIP_PLATFORM_AMD__)
 const char* const kNames[] = {"librccl.so.1", "libnccl.so.2"};
@@ -130,7 +142,7 @@ const NcclLibrary* NcclLibrary::Find(const std::string& hint, std::string* why) 
 }
 
 void NcclLibrary::Check(int code, const char* what) const {
-  if (code == 0) return;
+  if (code == 0 || code == kInProgress) return;
   std::string text = std::string("NCCL: ") + what + ": " + functions_->GetErrorString(code);
   const char* last =
       functions_->GetLastError == nullptr ? nullptr : functions_->GetLastError(nullptr);
@@ -175,7 +187,33 @@ int NcclLibrary::SizeOf(Comm comm) const {
 }
 
 void NcclLibrary::GroupStart() const { Check(functions_->GroupStart(), "start of a group"); }
-void NcclLibrary::GroupEnd() const { Check(functions_->GroupEnd(), "end of a group"); }
+void NcclLibrary::AbandonGroup() const { static_cast<void>(functions_->GroupEnd()); }
+
+void NcclLibrary::GroupEnd(Comm comm) const {
+  using Clock = std::chrono::steady_clock;
+  int code = functions_->GroupEnd();
+  const auto begin = Clock::now();
+  const double timeout_s = SecondsFrom("PCCL_TIMEOUT_S", 300.0);
+  while (code == kInProgress && functions_->CommGetAsyncError != nullptr) {
+    Check(functions_->CommGetAsyncError(comm, &code), "state of a communicator");
+    if (code != kInProgress) break;
+    if (std::chrono::duration<double>(Clock::now() - begin).count() > timeout_s) {
+      throw std::runtime_error(
+          "NCCL: an operation has not begun within " + std::to_string(timeout_s) +
+          " s (PCCL_TIMEOUT_S): does a rank of the communicator not take part?");
+    }
+    nanosleep(&kNap, nullptr);
+  }
+  Check(code, "end of a group");
+}
+
+std::string NcclLibrary::Trouble(Comm comm) const {
+  int code = 0;
+  if (functions_->CommGetAsyncError == nullptr) return "";
+  if (functions_->CommGetAsyncError(comm, &code) != 0 || code == 0 || code == kInProgress)
+    return "";
+  return functions_->GetErrorString(code);
+}
 
 void NcclLibrary::Send(const void* data, size_t nbytes, int peer, Comm comm, Stream stream) const {
   Check(functions_->Send(data, nbytes, kInt8, peer, comm, stream), "send");

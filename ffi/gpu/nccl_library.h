@@ -31,9 +31,19 @@ class NcclLibrary {
   int RankIn(Comm comm) const;
   int SizeOf(Comm comm) const;
 
-  // What is called between the two is one operation.
-  void GroupStart() const;
-  void GroupEnd() const;
+  // Runs `calls`, which are one operation on `comm`. NCCL's group is the thread's, also for XLA: it
+  // is ended where one of them fails, too, or whatever comes after it would never begin.
+  template <class Calls>
+  void Grouped(Comm comm, Calls&& calls) const {
+    GroupStart();
+    try {
+      calls();
+    } catch (...) {
+      AbandonGroup();
+      throw;
+    }
+    GroupEnd(comm);
+  }
   void Send(const void* data, size_t nbytes, int peer, Comm comm, Stream stream) const;
   void Receive(void* data, size_t nbytes, int peer, Comm comm, Stream stream) const;
   // `count` elements of the smaller array.
@@ -43,6 +53,10 @@ class NcclLibrary {
                      Stream stream) const;
   void AllReduce(const void* in, void* out, size_t count, Type type, Reduction op, Comm comm,
                  Stream stream) const;
+
+  // What has gone wrong on a communicator since it was made, e.g. that a peer is gone; "" if
+  // nothing. May be called from any thread while communication is on its way.
+  std::string Trouble(Comm comm) const;
 
   // The library of this process, found once: PCCL_NCCL_LIBRARY, else the copy that is loaded
   // already (XLA's), else `hint` (a path; may be empty), else what the loader finds. Null, and the
@@ -54,6 +68,9 @@ class NcclLibrary {
   NcclLibrary(std::shared_ptr<const Functions> functions, std::string origin);
   static std::unique_ptr<NcclLibrary> Load(const std::string& hint, std::string* why);
   void Check(int code, const char* what) const;
+  void GroupStart() const;
+  void GroupEnd(Comm comm) const;
+  void AbandonGroup() const;
 
   std::shared_ptr<const Functions> functions_;
   std::string origin_;

@@ -18,8 +18,13 @@ constexpr size_t kMaxStride = (size_t{1} << 31) - 1;
 
 using Result = PCCL_RT(Error_t);
 
+// The runtime remembers what it has reported, also that an event has not passed, until somebody
+// asks for it; whoever launches a kernel next would take it for the kernel's.
+void Forget() { static_cast<void>(PCCL_RT(GetLastError)()); }
+
 void Check(Result result, const char* what) {
   if (result == PCCL_RT(Success)) return;
+  Forget();
   throw std::runtime_error(std::string("GPU runtime: ") + what + ": " +
                            PCCL_RT(GetErrorString)(result));
 }
@@ -79,6 +84,11 @@ bool IsCapturing(Stream stream) {
   return status != PCCL_RT(StreamCaptureStatusNone);
 }
 
+void AllowWhileCapturing() {
+  PCCL_RT(StreamCaptureMode) mode = PCCL_RT(StreamCaptureModeRelaxed);
+  static_cast<void>(PCCL_RT(ThreadExchangeStreamCaptureMode)(&mode));
+}
+
 SideStream::SideStream() {
   PCCL_RT(Stream_t) stream = nullptr;
   Check(PCCL_RT(StreamCreateWithFlags)(&stream, PCCL_RT(StreamNonBlocking)), "stream");
@@ -101,7 +111,10 @@ void Event::Record(Stream stream) {
 
 bool Event::Passed() const {
   const Result result = PCCL_RT(EventQuery)(RawEvent(event_));
-  if (result == PCCL_RT(ErrorNotReady)) return false;
+  if (result == PCCL_RT(ErrorNotReady)) {
+    Forget();
+    return false;
+  }
   Check(result, "work before an event");
   return true;
 }

@@ -31,6 +31,9 @@ void SetDevice(int ordinal);
 // Whether what is enqueued is recorded in a graph, and so runs later than it seems.
 bool IsCapturing(Stream stream);
 
+// Lets the calling thread look at events while other threads record graphs.
+void AllowWhileCapturing();
+
 // A stream of our own.
 class SideStream {
  public:

@@ -26,7 +26,9 @@ struct Site {
   int64_t rows = 1;              // of a chunk inside the larger array
   std::string label;             // e.g. "all_gather over axis 'data'"
   std::string algorithm;
-  double timeout_s = 300.0;  // PCCL_TIMEOUT_S
+  // PCCL_WARN_S and PCCL_TIMEOUT_S; the warning comes at half time at the latest.
+  double warn_s = 30.0, timeout_s = 300.0;
+  uint64_t call = 0;  // a number that every process has for this collective, and others have not
 
   struct Seat {
     int64_t group = -1, rank = -1;

@@ -7,6 +7,8 @@
 #ifndef PCCL_KERNELS_GPU_CPU_SHIM_H_
 #define PCCL_KERNELS_GPU_CPU_SHIM_H_
 
+#include <utility>
+
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -21,8 +23,14 @@ inline thread_local dim3 gridDim, blockDim, blockIdx, threadIdx;
 
 namespace pccl::gpu {
 
+// What a device says to a launch of nothing, or of more than it has.
+inline thread_local int last_error = 0;
+constexpr int kInvalidConfiguration = 9;
+
 template <class Kernel, class... Args>
 void RunOnCpu(Kernel kernel, dim3 grid, dim3 block, Args... args) {
+  const bool some = grid.x > 0 && grid.y > 0 && block.x > 0 && block.y > 0;
+  if (!some || grid.y > 65535 || block.x * block.y > 1024) last_error = kInvalidConfiguration;
   gridDim = grid;
   blockDim = block;
   for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
@@ -38,6 +46,6 @@ void RunOnCpu(Kernel kernel, dim3 grid, dim3 block, Args... args) {
 
 #define PCCL_GPU_LAUNCH(kernel, grid, threads, stream, ...) \
   (static_cast<void>(stream), pccl::gpu::RunOnCpu(kernel, grid, threads, __VA_ARGS__))
-#define PCCL_GPU_LAST_ERROR() 0
+#define PCCL_GPU_LAST_ERROR() std::exchange(pccl::gpu::last_error, 0)
 
 #endif  // PCCL_KERNELS_GPU_CPU_SHIM_H_

@@ -94,3 +94,20 @@ int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, siz
   if (all % 2 == 0) return Copy<uint16_t>(launch);
   return Copy<uint8_t>(launch);
 }
+
+#if defined(PCCL_GPU_CUDA)
+
+static __global__ void TrapKernel(int now) {
+  if (now != 0) __trap();
+}
+
+int pccl_gpu_trap(int now, void* stream) {
+  PCCL_GPU_LAUNCH(TrapKernel, 1, 1, stream, now);
+  return PCCL_GPU_LAST_ERROR();
+}
+
+#else
+
+int pccl_gpu_trap(int, void*) { return PCCL_GPU_UNSUPPORTED; }
+
+#endif

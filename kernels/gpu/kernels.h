@@ -49,6 +49,12 @@ int pccl_gpu_permute(void* dst, const void* src, int64_t rows, int64_t cols, siz
 int pccl_gpu_permute_reduce(int dtype, int op, void* dst, const void* const* srcs, int k,
                             int64_t rows, int64_t cols, size_t block_count, void* stream);
 
+/* With `now`, a kernel that stops the device: all that this process has enqueued there, and
+ * enqueues later, fails with a launch failure, for good. Without, the same kernel does nothing;
+ * that loads it, for which a device that hangs would have no time. PCCL_GPU_UNSUPPORTED but with
+ * CUDA: a trap on an AMD card ends the process. */
+int pccl_gpu_trap(int now, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -22,7 +22,7 @@ from pccl_jax._jax_compat import (
 from pccl_jax.dispatch import Choice
 from pccl_jax.primitives.gpu import emit_gpu
 from pccl_jax.primitives.lowering import Call, Plan
-from pccl_jax.runtime import ORDERED_TARGET, TARGET, connect_gpus, register_handlers
+from pccl_jax.runtime import ORDERED_TARGET, TARGET, register_handlers
 from pccl_jax.types import Collective
 
 Attributes = dict[str, Any]
@@ -35,7 +35,6 @@ def emit(ctx: mlir.LoweringRuleContext, x: Any, call: Call, plan: Plan) -> Any:
     attributes = _attributes(ctx, call, plan)
     if platform == "cpu":
         return _emit_cpu(ctx, x, call, attributes)
-    connect_gpus(platform)
     devices = np.array(plan.places.device_of, np.int64)
     return emit_gpu(ctx, x, plan, attributes | {"devices": devices})
 

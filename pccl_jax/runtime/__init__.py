@@ -1,14 +1,13 @@
 """What the process is part of: the extension, the other processes, the settings."""
 
 from pccl_jax.runtime.communicators import Communicator, joined
-from pccl_jax.runtime.gpu_world import connect_gpus
+from pccl_jax.runtime.handlers import register_handlers
 from pccl_jax.runtime.native import (
     MODULES,
     ORDERED_TARGET,
     TARGET,
     gpu_modules,
     has_gpu_module,
-    register_handlers,
 )
 from pccl_jax.runtime.places import Places, place_devices, topology
 from pccl_jax.runtime.settings import preferred_algorithm, using
@@ -22,7 +21,6 @@ __all__ = [
     "Communicator",
     "Places",
     "World",
-    "connect_gpus",
     "gpu_modules",
     "has_gpu_module",
     "init",

@@ -74,6 +74,10 @@ def exchange_id(key: str, unique_id: bytes | None) -> bytes:
 
     Returns:
         The id.
+
+    Raises:
+        RuntimeError: where ``jax.distributed`` was not initialised, or the first member does not
+            come in time.
     """
     client = distributed_client()
     if client is None:
@@ -82,7 +86,14 @@ def exchange_id(key: str, unique_id: bytes | None) -> bytes:
         client.key_value_set_bytes(key, unique_id)
         return unique_id
     _, timeout_s = patience_s()
-    answer: bytes = client.blocking_key_value_get_bytes(key, int(1000 * timeout_s))
+    try:
+        answer: bytes = client.blocking_key_value_get_bytes(key, int(1000 * timeout_s))
+    except jax.errors.JaxRuntimeError as e:
+        raise RuntimeError(
+            f"the process of a communicator's first device has not made it within {timeout_s:g} s "
+            "(PCCL_TIMEOUT_S). Do all processes run the same program? If that one is only slow, "
+            f"raise PCCL_TIMEOUT_S. jax.distributed says: {e}"
+        ) from e
     return answer
 
 

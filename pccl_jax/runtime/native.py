@@ -84,22 +84,11 @@ def _built_gpu_modules() -> dict[str, str]:
 
 
 @functools.cache
-def register_handlers(platform: str = "cpu") -> None:
-    """Makes our collectives known to XLA in this process; calls after the first do nothing.
-
-    The first collective that is lowered does so by itself. Call it in a process that lowers none:
-    that loads a compiled or exported program. It uses a device, so whatever sets up devices or
-    ``jax.distributed`` comes before.
-
-    Args:
-        platform: ``cpu``, ``cuda`` or ``rocm``.
+def register_module(platform: str) -> None:
+    """Makes the handlers for ``platform`` known to XLA; calls after the first do nothing.
 
     Raises:
-        ConfigurationError: where the compiled part of pccl_jax cannot be loaded.
-
-    Example:
-        >>> import pccl_jax
-        >>> pccl_jax.register_handlers()
+        ConfigurationError: where the compiled part for them cannot be loaded.
     """
     # XLA accepts the type of the handlers' state only after the platform's backend exists. Whoever
     # lowers for a GPU has one, or none at all where a program is compiled for GPUs elsewhere.
@@ -109,6 +98,9 @@ def register_handlers(platform: str = "cpu") -> None:
         state_type = module.cpu_state_type()
         handlers = {name: module.cpu_handlers(name == ORDERED_TARGET) for name in _CPU_TARGETS}
     else:
+        missing = missing_handlers(platform)
+        if missing is not None:
+            raise ConfigurationError(missing)
         module = importlib.import_module(MODULES[platform])
         state_type, handlers = module.state_type(), {TARGET: module.handlers()}
     name = platform if platform == "cpu" else platform.upper()

@@ -33,7 +33,7 @@ from pccl_jax.errors import ConfigurationError
 from pccl_jax.schedule import Intra, Step
 from pccl_jax.simulate.machine import Machine
 from pccl_jax.simulate.outline import load
-from pccl_jax.simulate.vendor import VENDORS, vendor_estimate
+from pccl_jax.simulate.vendor import VENDORS, nccl_between, vendor_estimate
 from pccl_jax.types import Collective
 
 Floats = npt.NDArray[np.float64]
@@ -83,7 +83,9 @@ def estimate(
         )
     if algorithm in VENDORS:
         return vendor_estimate(collective, algorithm, nbytes, nodes, local, machine, estimate)
-    if algorithm == "hier_nccl":  # what NCCL does between nodes is taken as a ring
+    if algorithm == "hier_nccl" and machine.nccl:
+        return _hier_nccl(collective, nbytes, nodes, local, machine)
+    if algorithm == "hier_nccl":  # the nearest of what there are figures for
         algorithm = "hier_ring"
     schedule = schedules.draft(algorithm, collective, nodes, local)
     if any(isinstance(phase, schedules.Inter) for phase in schedule.phases):
@@ -92,6 +94,27 @@ def estimate(
             "model; compare with 'nccl', which models NCCL's own collectives"
         )
     return _outline(_ById(schedule), local, machine).seconds(nbytes)
+
+
+def _hier_nccl(
+    collective: Collective, nbytes: float, nodes: int, local: int, machine: Machine
+) -> float:
+    """Each phase by NCCL's own cost model; each starts an operation of NCCL's, with its base."""
+    seconds = 0.0
+    for phase in schedules.draft("hier_nccl", collective, nodes, local).phases:
+        if isinstance(phase, schedules.Inter):
+            seconds += nccl_between(phase.collective, nbytes / local, nodes, local, machine)
+        elif isinstance(phase, Intra):
+            seconds += vendor_estimate(
+                phase.collective, "nccl", nbytes, 1, local, machine, estimate
+            ) + shuffle_time(phase, nbytes, nodes, machine)
+    return seconds
+
+
+def shuffle_time(phase: Intra, nbytes: float, nodes: int, machine: Machine) -> float:
+    """Seconds of the pass over the vector beside a phase within nodes, 0 where there is none."""
+    shuffled = machine.shuffles and nodes > 1 and phase.collective is not Collective.ALL_REDUCE
+    return nbytes / machine.copy_Bps if shuffled else 0.0
 
 
 def intra_time(phase: Intra, nbytes: float, nodes: int, local: int, machine: Machine) -> float:
@@ -112,8 +135,7 @@ def intra_time(phase: Intra, nbytes: float, nodes: int, local: int, machine: Mac
         Collective.REDUCE_SCATTER: scatter_s,
         Collective.ALL_REDUCE: gather_s + scatter_s,
     }[phase.collective]
-    shuffled = machine.shuffles and nodes > 1 and phase.collective is not Collective.ALL_REDUCE
-    return seconds + (nbytes / machine.copy_Bps if shuffled else 0.0)
+    return seconds + shuffle_time(phase, nbytes, nodes, machine)
 
 
 def arrival_time(

@@ -10,7 +10,9 @@ with steps = n - 1 and N' = N - 1, both twice for an all-reduce, which may also 
 LL128, Simple) has its own constants and its own part of the bandwidth, which is that of all NICs
 of the node together, or of a rank's links within it where that is less. A hop of a ring over
 several nodes takes at least what posting to the network takes, and bandwidth is corrected by size.
-Left out: the plateau of rings, PAT (one rank a node), NVLink SHARP and in-network reduction.
+Between nodes with one rank each, as in the rank-aligned groups of ``hier_nccl``, gathers and
+scatters may go by PAT, in protocol Simple: ``8 us + log2 N network hop / 3.5 + N 2.8 us``, at 0.75
+of the bandwidth. Left out: the plateau of rings, NVLink SHARP and in-network reduction.
 
 ``mpi`` is the better of a flat ring and flat recursive doubling (and of recursive doubling of the
 whole vector for an all-reduce), as in MPICH and Open MPI (Thakur, Rabenseifner and Gropp, 2005).
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from pccl_jax.errors import ConfigurationError
 from pccl_jax.simulate.machine import Machine, Protocol
@@ -70,6 +73,36 @@ def _nccl(collective: Collective, nbytes: float, nodes: int, local: int, machine
     if collective is Collective.ALL_REDUCE:
         times += [_tree(p, nbytes, nodes, local, machine) for p in machine.nccl]
     return min(times)
+
+
+#: NCCL's constants for PAT in tuning.cc, seconds: once, and for each rank; and its parts of a hop
+#: and of the bandwidth.
+_PAT_BASE_S, _PAT_RANK_S, _PAT_HOP, _PAT_SHARE = 8e-6, 2.8e-6, 1 / 3.5, 0.75
+
+
+def nccl_between(
+    collective: Collective, nbytes: float, nodes: int, local: int, machine: Machine
+) -> float:
+    """Seconds of NCCL's collective of ``nbytes`` in every rank-aligned group of a group at once.
+
+    Each has one rank on each of ``nodes`` nodes; the ``local`` groups share a node's NICs. For the
+    other arguments, and errors, see :func:`vendor_estimate`.
+    """
+    sharing = math.ceil(local / machine.nics_per_node)
+    network = replace(machine.network, bandwidth_Bps=machine.network.bandwidth_Bps / sharing)
+    machine = replace(machine, network=network)
+    other_s = _nccl(collective, nbytes, nodes, 1, machine)
+    if collective is Collective.ALL_REDUCE or nodes == 1:
+        return other_s
+    simple = [p for p in machine.nccl if p.protocol == "Simple"]
+    return min([other_s, *(_pat(p, nbytes, nodes, machine) for p in simple)])
+
+
+def _pat(p: Protocol, nbytes: float, nodes: int, machine: Machine) -> float:
+    hops = math.floor(math.log2(nodes)) * _PAT_HOP
+    latency_s = _PAT_BASE_S + hops * p.network_s + nodes * _PAT_RANK_S
+    moved = nbytes * (nodes - 1) / nodes
+    return latency_s + moved / (_bandwidth(nodes, 1, machine) * _PAT_SHARE)
 
 
 def _bandwidth(nodes: int, local: int, machine: Machine) -> float:

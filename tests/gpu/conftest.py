@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from .group import Knobs
+
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake"
 #: What of the executor needs neither a GPU runtime nor XLA, and what it shares with the CPU's.
@@ -26,6 +28,7 @@ SOURCES = [
 #: What needs the headers of XLA, ours and the side of XLA.
 XLA_SOURCES = [
     *(ROOT / "ffi" / "gpu" / f"{name}.cc" for name in ("site", "world", "connections", "handlers")),
+    ROOT / "ffi" / "gpu" / "watchdog.cc",
     FAKE / "xla.cc",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
@@ -75,6 +78,13 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
         patch.setenv("PCCL_NCCL_LIBRARY", str(library))
         patch.delenv("PCCL_GPU_TRANSPORT", raising=False)
         yield ctypes.CDLL(str(library))
+
+
+@pytest.fixture
+def knobs(fake: ctypes.CDLL) -> Iterator[Knobs]:
+    knobs = Knobs(fake)
+    yield knobs
+    knobs.reset()
 
 
 @pytest.fixture(scope="session")

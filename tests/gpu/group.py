@@ -38,6 +38,8 @@ class _Call(ctypes.Structure):
         ("missing", ctypes.c_int32),
         ("capturing", ctypes.c_int32),
         ("devices_in_process", ctypes.c_int32),
+        ("again", ctypes.c_int32),
+        ("other_call", ctypes.c_int32),
         ("timeout_s", ctypes.c_double),
     )
 
@@ -107,6 +109,26 @@ def _reduce(op: Op, inputs: list[np.ndarray]) -> np.ndarray:
     for x in wide[1:]:
         total = fold(total, x)
     return total.astype(inputs[0].dtype)
+
+
+class Knobs:
+    """What the fakes are to do wrong, and have seen (tests/gpu/fake/knobs.h); zero at first."""
+
+    def __init__(self, fake: ctypes.CDLL) -> None:
+        fake.fake_get.restype = ctypes.c_int64
+        self._fake = fake
+        self._used: set[str] = set()
+
+    def __getitem__(self, name: str) -> int:
+        return int(self._fake.fake_get(name.encode()))
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self._used.add(name)
+        self._fake.fake_set(name.encode(), ctypes.c_int64(value))
+
+    def reset(self) -> None:
+        for name in self._used:
+            self[name] = 0
 
 
 class _Buffer:

@@ -22,7 +22,18 @@ from pccl_jax.schedule import (
 )
 from pccl_jax.types import GPU_REDUCE_DTYPES, REDUCE_DTYPES, Collective, Op
 
-from .group import AWARE_MPI, MPI, NCCL, Case, call_of, chunk_count, execute, run, scratch_bytes
+from .group import (
+    AWARE_MPI,
+    MPI,
+    NCCL,
+    Case,
+    Knobs,
+    call_of,
+    chunk_count,
+    execute,
+    run,
+    scratch_bytes,
+)
 
 SHAPES = [(n, 1) for n in range(1, 17)] + [
     *((1, 2), (1, 3), (1, 8), (2, 2), (2, 3), (2, 8), (3, 5), (4, 2), (4, 4), (5, 3), (8, 2)),
@@ -245,3 +256,84 @@ def test_mpi_is_not_recorded_in_a_graph(fake: ctypes.CDLL) -> None:
     assert run(fake, case) == ""
     case.transports = (MPI, MPI)
     assert "cannot be recorded in a CUDA graph" in run(fake, case)
+
+
+def test_a_group_of_nccl_is_ended_where_a_call_fails(fake: ctypes.CDLL, knobs: Knobs) -> None:
+    """It is the thread's: whatever XLA did next on it would wait for the end of the group."""
+    knobs["nccl failing sends"] = 4
+    case = Case(build("ring", Collective.ALL_GATHER, 4, 1), 10)
+    errors = run(fake, case).splitlines()
+    assert errors == ["NCCL: send: invalid usage; NCCL_DEBUG=WARN prints more"] * 4
+    assert knobs["nccl groups open"] == 0
+    assert run(fake, case) == ""
+
+
+def test_communicators_that_do_not_block(
+    fake: ctypes.CDLL, knobs: Knobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As XLA's are with --xla_gpu_nccl_blocking_communicators=false."""
+    for name, collective in itertools.product(("rec", "hier_nccl"), Collective):
+        knobs["nccl in progress"] = 40
+        assert run(fake, Case(build(name, collective, 2, 2), 12)) == ""
+        assert knobs["nccl in progress"] < 40
+    knobs["nccl in progress"] = 1 << 40
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "0.2")
+    errors = run(fake, Case(build("rec", Collective.ALL_GATHER, 2, 1), 12)).splitlines()
+    assert len(errors) == 2
+    assert all("has not begun within" in error for error in errors)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("transport", "most", "segments"), [(MPI, MIB, 6), (AWARE_MPI, 8 * MIB, 2)]
+)
+@pytest.mark.parametrize("shape", [(2, 1), (1, 3)], ids=["steps", "within the node"])
+def test_what_has_come_is_reduced_while_the_rest_is_on_its_way(
+    fake: ctypes.CDLL,
+    knobs: Knobs,
+    shape: tuple[int, int],
+    transport: int,
+    most: int,
+    segments: int,
+) -> None:
+    """Segment by segment; the last is short."""
+    schedule = build("hier_rec", Collective.REDUCE_SCATTER, *shape)
+    knobs["reductions"] = knobs["largest reduction"] = knobs["receives after a reduction"] = 0
+    count = (segments - 1) * most // 8 + 3
+    assert run(fake, Case(schedule, count, "int64", transports=(transport, transport))) == ""
+    assert knobs["reductions"] == segments * schedule.ranks
+    assert knobs["largest reduction"] == most
+    assert transport == AWARE_MPI or knobs["receives after a reduction"] > 0
+
+
+def test_nothing_is_overwritten_before_it_was_sent(fake: ctypes.CDLL, knobs: Knobs) -> None:
+    """Recursive doubling of a whole vector folds into what it sends, here faster than it does."""
+    knobs["slowness of what odd devices send"] = 300
+    for nodes in (2, 4):
+        schedule = build("latency", Collective.ALL_REDUCE, nodes, 1)
+        case = Case(schedule, 9 * MIB // 8 + 1, "int64", transports=(MPI, MPI))
+        assert run(fake, case) == ""
+
+
+def test_after_an_error_messages_may_be_in_flight(fake: ctypes.CDLL) -> None:
+    settings = {"missing": 2, "timeout_s": 0.3, "again": 1}
+    for transport in (MPI, AWARE_MPI):
+        schedule = build("ring", Collective.ALL_GATHER, 3, 1)
+        case = Case(schedule, 10, transports=(transport, transport), settings=settings)
+        errors = run(fake, case).splitlines()
+        assert len(errors) == 2
+        assert all("an earlier call may still be in flight" in error for error in errors)
+
+
+def test_messages_of_another_collective_are_not_taken_for_ours(fake: ctypes.CDLL) -> None:
+    settings = {"other_call": 1, "timeout_s": 0.3}
+    for transport in (MPI, AWARE_MPI):
+        schedule = build("ring", Collective.ALL_GATHER, 2, 1)
+        case = Case(schedule, 10, transports=(transport, transport), settings=settings)
+        assert len(run(fake, case).splitlines()) == 2
+
+
+def test_nothing_is_overwritten_before_it_was_read(fake: ctypes.CDLL) -> None:
+    assert fake.fake_receive_follows_reads() == 1

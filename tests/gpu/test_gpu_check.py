@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -130,3 +132,52 @@ def test_without_a_gpu() -> None:
     )
     assert done.returncode == 1
     assert "FAILED  no GPU" in done.stdout
+
+
+@pytest.fixture
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("gpu_check", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HANGS = """
+import subprocess
+print("ROW", "before", "ok", "1 case", sep="\\t", flush=True)
+subprocess.run(["sleep", "60"])
+"""
+
+
+def test_a_part_that_hangs_is_ended_with_all_its_processes(
+    tool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sleep holds the pipe: were it left, so would be the wait for the end of the output."""
+    monkeypatch.setattr(tool, "LIMIT_S", 1)
+    monkeypatch.setattr(tool, "command", lambda part: [sys.executable, "-c", HANGS])
+    begin = time.monotonic()
+    rows = list(tool.results_of("mpi"))
+    assert time.monotonic() - begin < 30
+    assert [row[:2] for row in rows] == [("before", "ok"), ("mpi", "FAILED")]
+    assert "not done after 1 s" in rows[1][2]
+
+
+def test_without_mpiexec(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "command", lambda part: ["/no/such/mpiexec"])
+    ((_, state, detail),) = tool.results_of("mpi")
+    assert state == "FAILED"
+    assert "pip install 'pccl_jax[mpich]'" in detail
+
+
+def test_ranks_without_a_gpu_are_told(
+    parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise they would check the CPU path, and say that all is well."""
+    monkeypatch.setitem(sys.modules, "pccl_jax._pccl_cuda", SimpleNamespace(join=lambda **told: ""))
+    monkeypatch.setattr("pccl_jax._pccl_cuda", sys.modules["pccl_jax._pccl_cuda"], raising=False)
+    monkeypatch.setattr(parts.programs.pccl_jax, "init", lambda **options: None)
+    ((_, state, detail),) = parts.programs.many_ranks()
+    assert state == "FAILED"
+    assert "expected a GPU in each process" in detail

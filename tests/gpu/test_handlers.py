@@ -11,6 +11,8 @@ import pytest
 from pccl_jax.schedule import Inter, Schedule, build, encode, gpu_scratch_bytes
 from pccl_jax.types import Collective, Op
 
+from .group import Knobs
+
 S32 = 4  # XLA's code of int32
 NO_EXTENSION = -1
 
@@ -34,6 +36,11 @@ class _Program(ctypes.Structure):
         ("ffi_minor", ctypes.c_int32),
         ("extension_minor", ctypes.c_int32),
         ("first_id", ctypes.c_int64),
+        ("missing", ctypes.c_int32),
+        ("hangs", ctypes.c_int32),
+        ("again", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("other_site", ctypes.c_int32),
     )
 
 
@@ -51,6 +58,11 @@ class Program:
         first_id: the id of the process's first device.
         missing_scratch: bytes less than needed.
         schedule: in place of the algorithm's.
+        missing: runs, of two, that the last device does not take part in.
+        hangs: whether nobody notices that all devices wait.
+        again: whether a device that fails tries once more.
+        threads: that run the program at once on each device.
+        other_site: whether the last device runs another call of the program.
     """
 
     collective: Collective
@@ -62,6 +74,11 @@ class Program:
     first_id: int = 0
     missing_scratch: int = 0
     schedule: Schedule | None = None
+    missing: int = 0
+    hangs: bool = False
+    again: bool = False
+    threads: int = 1
+    other_site: bool = False
     keep: list[np.ndarray] = field(default_factory=list)
 
     def array(self, values: object) -> int:
@@ -96,6 +113,11 @@ def run(fake: ctypes.CDLL, p: Program, count: int = 12) -> str:
         ffi_minor=p.ffi[0],
         extension_minor=p.ffi[1],
         first_id=p.first_id,
+        missing=p.missing,
+        hangs=p.hangs,
+        again=p.again,
+        threads=p.threads,
+        other_site=p.other_site,
     )
     rng = np.random.default_rng(0)
     ins = [rng.integers(-99, 99, in_count, np.int32) for _ in p.devices]
@@ -202,3 +224,106 @@ def test_unknown_transport(handlers: ctypes.CDLL, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PCCL_GPU_TRANSPORT", "ucx")
     program = Program(Collective.ALL_GATHER, (2, 1), [[0, 1]], [0, 1], "ring")
     assert "got PCCL_GPU_TRANSPORT='ucx', expected auto, nccl, mpi" in run(handlers, program)
+
+
+OURS = (3, NO_EXTENSION)
+
+
+def test_a_communicator_that_could_not_be_made_is_not_tried_again(
+    handlers: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id would be that of the first attempt. The second ends at once, and says why."""
+    program = Program(Collective.ALL_GATHER, (3, 1), [[0, 1, 2]], [10, 11, 12], "ring", ffi=OURS)
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "20")
+    errors = run(handlers, replace(program, first_id=10, missing=2, again=True)).splitlines()
+    assert len(errors) == 2
+    assert all("an earlier collective of these devices has failed" in error for error in errors)
+    assert all("start of a communicator" in error for error in errors)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "another"])
+def test_a_member_that_does_not_come_ends_the_wait_for_it(
+    handlers: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """The first of a communicator makes its id, for which the others wait."""
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "0.3")
+    ids = [23, 21, 22] if first else [21, 22, 23]
+    groups = [[2, 0, 1]] if first else [[0, 1, 2]]
+    program = Program(Collective.ALL_GATHER, (3, 1), groups, ids, "ring", ffi=OURS)
+    errors = run(handlers, replace(program, first_id=21, missing=2, hangs=True)).splitlines()
+    assert len(errors) == 2
+    said = "has not come within" if first else "has waited 0.3"
+    assert all(said in error and "PCCL_TIMEOUT_S" in error for error in errors)
+
+
+@pytest.mark.parametrize("whose", ["ours", "XLA's"])
+def test_a_device_that_waits_for_ever_is_stopped(
+    handlers: ctypes.CDLL,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    whose: str,
+) -> None:
+    """Communicators are there, and the last device does not come to the second run."""
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "0.5")
+    first = 30 if whose == "ours" else 40
+    ids = [first, first + 1, first + 2]
+    program = Program(Collective.ALL_REDUCE, (3, 1), [[0, 1, 2]], ids, "rec")
+    program.ffi = OURS if whose == "ours" else (5, 2)
+    errors = run(handlers, replace(program, missing=1, hangs=True, again=True)).splitlines()
+    told = capfd.readouterr().err
+    for text in (*errors, told):
+        assert "collective over axis 'x' by test, rank" in text
+        assert "has waited 0.5" in text
+        assert "raise PCCL_TIMEOUT_S" in text
+    assert len(errors) == 2
+    assert "Still waiting" in told
+    assert told.count("The device is stopped") == 2
+
+
+def test_an_error_of_a_communicator_stops_the_device(
+    handlers: ctypes.CDLL, knobs: Knobs, capfd: pytest.CaptureFixture[str]
+) -> None:
+    knobs["nccl async error"] = 6
+    program = Program(Collective.ALL_REDUCE, (2, 1), [[0, 1]], [50, 51], "rec", ffi=OURS)
+    errors = run(handlers, replace(program, missing=1, hangs=True, again=True)).splitlines()
+    assert len(errors) in (1, 2)  # the other device may be through
+    assert all("NCCL reports fake error" in error for error in errors)
+    assert "The device is stopped" in capfd.readouterr().err
+
+
+@pytest.fixture
+def mpi_program(knobs: Knobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one process, whose devices send messages to themselves."""
+    knobs["mpi program"] = 1
+    monkeypatch.setenv("PCCL_GPU_TRANSPORT", "mpi")
+
+
+@pytest.mark.usefixtures("mpi_program")
+@pytest.mark.parametrize("collective", Collective)
+def test_programs_that_run_at_once_on_a_device_take_turns(
+    handlers: ctypes.CDLL, collective: Collective
+) -> None:
+    ids = list(range(60, 64))
+    program = Program(collective, (2, 2), [[0, 1, 2, 3]], ids, first_id=60, threads=3)
+    assert run(handlers, program, 3001) == ""
+
+
+@pytest.mark.usefixtures("mpi_program")
+def test_messages_of_another_call_are_not_taken_for_ours(
+    handlers: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCCL_TIMEOUT_S", "0.3")
+    program = Program(Collective.ALL_GATHER, (2, 1), [[0, 1]], [70, 71], "ring", first_id=70)
+    assert run(handlers, program) == ""
+    errors = run(handlers, replace(program, other_site=True)).splitlines()
+    assert len(errors) == 2
+    assert all("waited 0.3 s" in error and "in the same order" in error for error in errors)
+
+
+@pytest.mark.usefixtures("mpi_program")
+@pytest.mark.parametrize("collective", Collective)
+def test_one_rank_over_mpi(handlers: ctypes.CDLL, collective: Collective) -> None:
+    split = collective is not Collective.ALL_REDUCE
+    alone = Schedule(collective, "one rank", 1, 1, split, (Inter(collective),))
+    program = Program(collective, (1, 1), [[0]], [80], schedule=alone, first_id=80)
+    assert run(handlers, program) == ""

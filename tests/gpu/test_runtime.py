@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import COMPILE, ROOT
+from .conftest import COMPILE, FAKE, ROOT
 
 
 def cuda_headers(nvcc: str) -> Path:
@@ -56,3 +56,17 @@ def test_runtime(name: str, tmp_path: Path) -> None:
     assert {f"{name}MemcpyAsync", f"{name}StreamWaitEvent", host_memory} <= called
     gpu = [symbol for symbol in called if symbol.startswith(("cu", "hip", "hsa"))]
     assert not [symbol for symbol in gpu if not symbol.startswith(name)]
+
+
+def test_errors_are_not_left_for_the_next_kernel_to_find(tmp_path: Path) -> None:
+    """Launches ask for the last error; that an event has not passed is one as well."""
+    sources = (ROOT / "ffi" / "gpu" / "runtime.cc", FAKE / "cuda_runtime.cc")
+    used = ["-ffunction-sections", "-Wl,--gc-sections"]  # the rest is not there
+    program = tmp_path / "program"
+    subprocess.run(
+        [*COMPILE, *options_for("cuda"), *sources, *used, "-o", program],
+        check=True,
+        timeout=120,
+    )
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "GPU runtime: choice of the device: the error\n")

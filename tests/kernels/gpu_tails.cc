@@ -30,7 +30,7 @@ void Expected(unsigned char* dst, const Pointers<kSources>& from, Blocks blocks)
 }
 
 template <class Wire, int kSources>
-bool Check(Blocks blocks, size_t shift, size_t differing) {
+bool Check(Blocks blocks, size_t shift, size_t differing, size_t apart) {
   const size_t nbytes =
       static_cast<size_t>(blocks.rows * blocks.cols) * blocks.count * sizeof(Wire);
   std::vector<Buffer> sources;
@@ -46,12 +46,24 @@ bool Check(Blocks blocks, size_t shift, size_t differing) {
   const auto same = [&](const Buffer& got) {
     return nbytes == 0 || std::memcmp(got.data(), want.data(), nbytes) == 0;
   };
-  const Buffer chosen(nbytes, shift, 1), small(nbytes, shift, 1);
-  Launch{chosen.data(), srcs, blocks, nullptr}.Run<Plain<Wire>, Sum, kSources>();
-  // A grid far smaller than the work: every loop goes round more than once.
-  pccl::gpu::RunOnCpu(FoldKernel<Plain<Wire>, Sum, kSources>, dim3(2, 1), dim3(4, 1),
-                      reinterpret_cast<char*>(small.data()), from, blocks);
-  return same(chosen) && same(small);
+  // Grids far smaller than the work: every loop goes round more than once.
+  const auto run_small = [&](const Buffer& dst) {
+    pccl::gpu::RunOnCpu(FoldKernel<Plain<Wire>, Sum, kSources>, dim3(2, 2), dim3(4, 1),
+                        reinterpret_cast<char*>(dst.data()), from, blocks);
+    return same(dst);
+  };
+  const Buffer chosen(nbytes, shift + apart, 1), small(nbytes, shift + apart, 1);
+  const Launch launch{chosen.data(), srcs, blocks, nullptr};
+  if (launch.Run<Plain<Wire>, Sum, kSources>() != PCCL_GPU_OK) return false;
+  if (!same(chosen) || !run_small(small)) return false;
+  // In place nothing may be done twice.
+  return blocks.rows != 1 || run_small(sources[0]);
+}
+
+template <class Wire, int kSources>
+bool CheckShifts(Blocks blocks, size_t shift, size_t differing) {
+  return Check<Wire, kSources>(blocks, shift, differing, 0) &&
+         Check<Wire, kSources>(blocks, shift, differing, 1);
 }
 
 template <class Wire, int kSources>
@@ -60,12 +72,14 @@ bool CheckAll() {
   for (const size_t shift : {size_t{0}, sizeof(Wire), size_t{1}, size_t{8}}) {
     for (const size_t differing : {size_t{0}, sizeof(Wire), size_t{3}}) {
       for (size_t count = 0; count < 4 * kPerVector + 2; ++count) {
-        if (!Check<Wire, kSources>(Blocks{1, 1, count}, shift, differing)) return false;
-        if (!Check<Wire, kSources>(Blocks{2, 3, count}, shift, differing)) return false;
+        for (const Blocks blocks :
+             {Blocks{1, 1, count}, Blocks{2, 3, count}, Blocks{1, 5, count}}) {
+          if (!CheckShifts<Wire, kSources>(blocks, shift, differing)) return false;
+        }
       }
       const size_t tile = kPerVector * kThreads * kBatch<kSources>;
-      for (const size_t count : {tile - 1, tile, 2 * tile + kPerVector + 1}) {
-        if (!Check<Wire, kSources>(Blocks{1, 1, count}, shift, differing)) return false;
+      for (const size_t count : {10 * kPerVector, tile - 1, tile, 2 * tile + kPerVector + 1}) {
+        if (!CheckShifts<Wire, kSources>(Blocks{1, 1, count}, shift, differing)) return false;
       }
     }
   }

@@ -19,6 +19,15 @@ MUTATIONS = {
     "unaligned items": ("all % alignof(Wire) == 0", "true"),
     "full tile beyond the end": ("begin + tile <= num_vectors", "true"),
     "blocks not transposed": ("b % blocks.rows * blocks.cols + b / blocks.rows", "b"),
+    "vectors twice": ("begin += gridDim.x * tile", "begin += tile"),
+    "items twice": ("size_t{gridDim.x} * blockDim.x;", "size_t{blockDim.x};"),
+    "blocks twice": ("int64_t{gridDim.y} * blockDim.y;", "int64_t{blockDim.y};"),
+    "misaligned result": (
+        "uintptr_t all = reinterpret_cast<uintptr_t>(dst);",
+        "uintptr_t all = 0;",
+    ),
+    "grid of nothing": ("(work + x - 1) / x", "work / x"),
+    "launch of nothing": (" || blocks.count == 0) return", ") return"),
     "last block left out": ("b < num_blocks; b += step", "b + 1 < num_blocks; b += step"),
 }
 

@@ -136,6 +136,31 @@ def test_nccl_by_hand() -> None:
     assert estimate(Collective.ALL_REDUCE, "nccl", 0, 1, 1, perlmutter) == 0
 
 
+@pytest.mark.parametrize("nbytes", [1 << 10, 1 << 24, 1 << 28])
+def test_hierarchy_of_nccl_by_hand(nbytes: int) -> None:
+    """64 nodes of 8 H200, a NIC for each: between nodes by LL, by PAT, and by LL128."""
+    within, between = nbytes * 7 / 8, nbytes / 8 * 63 / 64
+    latency_s, within_Bps, between_Bps = {
+        1 << 10: (6.6e-6 + 7 * 0.6e-6 + 6.6e-6 + 63 * 2.7e-6, 450e9 * 0.0875, 50e9 * 0.0875),
+        1 << 24: (14e-6 + 7 * 1.9e-6 + 8e-6 + 6 * 4e-6 + 64 * 2.8e-6, 450e9 * 0.92, 50e9 * 0.75),
+        1 << 28: (8.4e-6 + 7 * 3.4e-6 + 14e-6 + 63 * 4e-6, 450e9, 50e9 * 0.92),
+    }[nbytes]
+    pass_s = nbytes / 2400e9
+    for collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
+        got = estimate(collective, "hier_nccl", nbytes, 64, 8, load_machine("h200"))
+        assert got == close(latency_s + within / within_Bps + between / between_Bps + pass_s)
+
+
+def test_hierarchy_of_nccl_where_ranks_share_nics() -> None:
+    h200 = load_machine("h200")
+    shared = replace(h200, nics_per_node=2)
+    times = [estimate(Collective.ALL_REDUCE, "hier_nccl", 1 << 30, 8, 8, m) for m in (h200, shared)]
+    assert times[1] > 2 * times[0]
+    assert estimate(Collective.ALL_REDUCE, "hier_nccl", 1 << 30, 1, 1, h200) == 0
+    one_node = estimate(Collective.ALL_REDUCE, "hier_nccl", 1 << 20, 1, 8, h200)
+    assert one_node == estimate(Collective.ALL_REDUCE, "nccl", 1 << 20, 1, 8, h200)
+
+
 def test_vendors_take_their_best_algorithm() -> None:
     cluster = load_machine("cluster")
     for nbytes in (8, 1 << 26):

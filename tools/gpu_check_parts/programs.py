@@ -49,6 +49,9 @@ def _one_rank(target: str, recorded: bool) -> Iterator[Row]:
         same = all((np.asarray(f(x + i)) == np.asarray((x + i) * 2 + 1)).all() for i in range(5))
         kind = "in a CUDA graph" if recorded else "on the stream"
         yield f"{collective.label} of one rank {kind}", "ok" if same else "FAILED", ""
+    if recorded:
+        calls = module.num_recorded()
+        yield "calls recorded in CUDA graphs", "ok" if calls else "FAILED", str(calls)
 
 
 def _call(target: str, collective: int, program: np.ndarray, x: jax.Array) -> jax.Array:
@@ -78,6 +81,9 @@ def many_ranks() -> Iterator[Row]:
     pccl_jax.init(local_device_ids=[0])
     transport = join_gpus(gpu_module())
     devices = jax.devices()
+    if any(device.platform != "gpu" for device in devices):
+        yield "ranks on one GPU", "FAILED", f"expected a GPU in each process, got {devices}"
+        return
     if jax.process_index() == 0:
         yield "ranks on one GPU", "ok", f"{len(devices)} processes, {transport}"
     for name, state, detail in every_algorithm(devices):

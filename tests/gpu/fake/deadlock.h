@@ -14,9 +14,11 @@ class Deadlock {
 
   void Begin(int threads) {
     std::lock_guard<std::mutex> lock(mutex);
+    ++test_;
     running_ = threads;
     waiting_ = 0;
     found_ = false;
+    changed_.notify_all();  // who was left behind by an earlier test
   }
   // A thread has finished.
   void Leave() {
@@ -32,12 +34,13 @@ class Deadlock {
   // Returns false where all threads wait and nothing can change any more.
   template <class Condition>
   bool Wait(std::unique_lock<std::mutex>* lock, Condition&& condition) {
+    const uint64_t mine = test_;
     while (!condition()) {
-      if (found_) return false;
+      if (found_ || mine != test_) return false;
       const uint64_t seen = changes_;
       ++waiting_;
       Look();
-      changed_.wait(*lock, [&] { return found_ || changes_ != seen; });
+      changed_.wait(*lock, [&] { return found_ || changes_ != seen || mine != test_; });
     }
     return true;
   }
@@ -51,7 +54,7 @@ class Deadlock {
 
   std::condition_variable changed_;
   int running_ = 0, waiting_ = 0;
-  uint64_t changes_ = 0;
+  uint64_t changes_ = 0, test_ = 0;
   bool found_ = false;
 };
 

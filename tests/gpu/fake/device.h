@@ -17,6 +17,8 @@ void Drain(void* stream);
 // What goes wrong while a stream of this thread runs; nothing runs any more after it.
 void Fail(const std::string& error);
 std::string Failure();
+// Whether the device of the calling thread was stopped.
+bool IsBroken();
 // For the calling thread, which forgets its failure.
 void Reset(int ordinal, bool capturing);
 

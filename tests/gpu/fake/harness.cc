@@ -20,6 +20,7 @@
 #include "tests/gpu/fake/deadlock.h"
 #include "tests/gpu/fake/device.h"
 #include "tests/gpu/fake/faults.h"
+#include "tests/gpu/fake/knobs.h"
 #include "tests/gpu/fake/mpi.h"
 
 namespace {
@@ -46,6 +47,8 @@ struct FakeCall {
   int32_t missing;          // a rank that does not come, or -1
   int32_t capturing;
   int32_t devices_in_process;
+  int32_t again;       // whether a rank that fails tries once more
+  int32_t other_call;  // whether the last rank believes to run another collective
   double timeout_s;
 };
 
@@ -92,8 +95,8 @@ std::unique_ptr<Communicator> Connect(Test* test, Transport transport, const Gro
     std::iota(order.begin(), order.end(), 0);
     if (test->call->reversed != 0) std::reverse(order.begin(), order.end());
     const int there = order[static_cast<size_t>(rank)];
-    return std::make_unique<NcclCommunicator>(*library, library->Init(size, group.id, there), rank,
-                                              order);
+    return std::make_unique<NcclCommunicator>(*library, library->Init(size, group.id, there),
+                                              NcclCommunicator::Owner::kUs, rank, order);
   }
   const int64_t each = test->call->devices_in_process;
   MpiSettings settings;
@@ -139,7 +142,13 @@ void RunRank(Test* test, int64_t rank, const void* in, void* out, void* scratch,
   setup.in = static_cast<const char*>(in);
   setup.out = static_cast<char*>(out);
   setup.scratch = static_cast<char*>(scratch);
-  for (int i = 0; i < repeats; ++i) Execution(setup).Enqueue(stream);
+  setup.call = last && call.other_call != 0 ? 1 : 0;
+  try {
+    for (int i = 0; i < repeats; ++i) Execution(setup).Enqueue(stream);
+  } catch (const std::exception& e) {
+    if (call.again == 0) throw;
+    Execution(setup).Enqueue(stream);
+  }
   fake::Drain(stream);
 }
 
@@ -177,9 +186,40 @@ std::string Prepare(const FakeCall& call, Test* test) {
 #pragma GCC visibility push(default)
 extern "C" {
 
+void fake_set(const char* name, int64_t value) { fake::Knob(name) = value; }
+int64_t fake_get(const char* name) { return fake::Knob(name); }
+
 // For calls of the kernels alone.
 void* fake_stream() { return fake::NewStream(); }
 void fake_drain(void* stream) { fake::Drain(stream); }
+
+// Whether a message that is received over MPI waits for what the caller has enqueued before, which
+// reads the memory it is received to. Rank 1 only receives.
+int fake_receive_follows_reads() {
+  fake::MpiNetwork network;
+  std::vector<char> sent(size_t{6} << 20, 1), memory(sent.size(), 2);  // more than there are slots
+  char read = 0;
+  const auto run = [&](int64_t rank) {
+    fake::Mpi mpi(&network, static_cast<int>(rank));
+    MpiSettings settings;
+    settings.mpi = &mpi;
+    settings.title = "exchange";
+    MpiCommunicator communicator(settings, rank, {{0, 0}, {1, 0}});
+    void* stream = fake::NewStream();
+    Transfer message;
+    message.peer = 1 - rank;
+    message.data = rank == 0 ? sent.data() : memory.data();
+    message.nbytes = sent.size();
+    if (rank == 0) return communicator.Exchange({message}, {}, stream);
+    CopyAsync(&read, memory.data(), 1, stream);
+    communicator.Exchange({}, {message}, stream);
+    fake::Drain(stream);
+  };
+  std::thread other([&] { run(0); });
+  run(1);
+  other.join();
+  return memory == sent && read == 2 ? 1 : 0;
+}
 
 // Bytes of scratch: all, and where nothing is exchanged by messages in collectives.
 int fake_scratch(const FakeCall* call, size_t* all, size_t* native) {

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "ffi/transport/mpi_library.h"
+#include "tests/gpu/fake/knobs.h"
 
 namespace fake {
 
@@ -59,6 +60,7 @@ class Mpi final : public pccl::MpiLibrary {
       if (line.front()->nbytes != request.nbytes) throw std::runtime_error("fake MPI: size");
       std::memcpy(request.data, line.front()->data, request.nbytes);
       line.front()->received = true;
+      if (Knob("reductions") > 0) ++Knob("receives after a reduction");
       line.pop_front();
     }
     requests_.erase(*handle);

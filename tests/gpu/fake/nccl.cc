@@ -16,6 +16,7 @@
 #include "kernels/reduce.h"
 #include "tests/gpu/fake/deadlock.h"
 #include "tests/gpu/fake/device.h"
+#include "tests/gpu/fake/knobs.h"
 
 namespace {
 
@@ -70,6 +71,8 @@ struct Operation {
 
 thread_local int depth = 0;
 thread_local std::vector<Operation> group;
+
+constexpr int kInvalidUsage = 5, kInProgress = 7;
 
 std::map<std::string, std::shared_ptr<World>>& Worlds() {
   static auto* worlds = new std::map<std::string, std::shared_ptr<World>>;
@@ -138,6 +141,7 @@ void RunGroup(const std::vector<Begin>& begins) {
   std::vector<std::function<bool()>> pending;
   for (const Begin& begin : begins) pending.push_back(begin());
   const bool ended = deadlock.Wait(&lock, [&] {
+    if (fake::IsBroken()) return true;
     for (const auto& done : pending) {
       if (!done()) return false;
     }
@@ -242,12 +246,24 @@ int ncclCommCount(void* comm, int* size) {
 
 int ncclGroupStart() {
   ++depth;
+  ++fake::Knob("nccl groups open");
   return 0;
 }
 
-int ncclGroupEnd() { return --depth == 0 ? Flush() : 0; }
+int ncclGroupEnd() {
+  --fake::Knob("nccl groups open");
+  const int code = --depth == 0 ? Flush() : 0;
+  return fake::Knob("nccl in progress") > 0 ? kInProgress : code;
+}
+
+int ncclCommGetAsyncError(void*, int* state) {
+  const int64_t error = fake::Knob("nccl async error");
+  *state = fake::TakeOne("nccl in progress") ? kInProgress : static_cast<int>(error);
+  return 0;
+}
 
 int ncclSend(const void* data, size_t count, int type, int peer, void* comm, void* stream) {
+  if (fake::TakeOne("nccl failing sends")) return kInvalidUsage;
   char* bytes = static_cast<char*>(const_cast<void*>(data));
   const int rank = Cast(comm)->rank;
   return PostMessage(Cast(comm), rank, peer, bytes, count * ItemSize(type), true, stream);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -20,6 +21,8 @@
 #include "tests/gpu/fake/deadlock.h"
 #include "tests/gpu/fake/device.h"
 #include "tests/gpu/fake/faults.h"
+#include "tests/gpu/fake/knobs.h"
+#include "tests/gpu/fake/mpi.h"
 #include "xla/ffi/api/c_api.h"
 
 // What XLA calls an error and an execution context is up to it.
@@ -227,6 +230,11 @@ struct FakeProgram {
   int64_t in_count, out_count, scratch_bytes;
   int32_t ffi_minor, extension_minor;  // of XLA; the latter negative for no extension
   int64_t first_id;                    // device ordinal k has id first_id + k
+  int32_t missing;                     // the last device takes part in this many of two runs less
+  int32_t hangs;                       // whether nobody notices that all wait
+  int32_t again;                       // whether who fails tries once more
+  int32_t threads;                     // that run it at once on each device
+  int32_t other_site;                  // whether the last device runs another call of the program
 };
 
 }  // extern "C"
@@ -273,6 +281,24 @@ struct Device {
     return text;
   }
 
+  int Runs() const {
+    const bool last = logical_id == static_cast<int64_t>(program->num_devices) - 1;
+    return last ? 2 - program->missing : 2;
+  }
+
+  // All stages of one run.
+  std::string Once(XLA_FFI_ExecutionContext* context) const {
+    const pccl::gpu::HandlerTable handlers = pccl::gpu::Handlers(false);
+    std::string error = Call(handlers.prepare, XLA_FFI_ExecutionStage_PREPARE, context, false);
+    if (error.empty()) {
+      error = Call(handlers.initialize, XLA_FFI_ExecutionStage_INITIALIZE, context, true);
+    }
+    if (error.empty()) {
+      error = Call(handlers.execute, XLA_FFI_ExecutionStage_EXECUTE, context, true);
+    }
+    return error;
+  }
+
   std::string Run() const {
     const int64_t id = program->devices[static_cast<size_t>(logical_id)];
     const auto ordinal = static_cast<int32_t>(id - program->first_id);
@@ -285,23 +311,15 @@ struct Device {
         Get};
     XLA_FFI_ExecutionContext context{state, fake::NewStream(), ordinal,
                                      program->extension_minor < 0 ? nullptr : &extension};
-    const pccl::gpu::HandlerTable handlers = pccl::gpu::Handlers(false);
     std::string error;
-    for (int run = 0; run < 2 && error.empty(); ++run) {
-      error = Call(handlers.prepare, XLA_FFI_ExecutionStage_PREPARE, &context, false);
-      if (error.empty()) {
-        error = Call(handlers.initialize, XLA_FFI_ExecutionStage_INITIALIZE, &context, true);
-      }
-      if (error.empty()) {
-        error = Call(handlers.execute, XLA_FFI_ExecutionStage_EXECUTE, &context, true);
-      }
-    }
+    for (int run = 0; run < Runs() && error.empty(); ++run) error = Once(&context);
     if (error.empty()) fake::Drain(context.stream);
-    return error.empty() ? fake::Failure() : error;
+    if (error.empty()) error = fake::Failure();
+    return error.empty() || program->again == 0 ? error : Once(&context);
   }
 };
 
-void Fill(const FakeProgram& p, Attributes* attributes) {
+void Fill(const FakeProgram& p, int64_t site, Attributes* attributes) {
   attributes->Integer("collective", p.collective);
   attributes->Integer("op", p.op);
   attributes->Array("program", p.program, p.program_size);
@@ -311,8 +329,52 @@ void Fill(const FakeProgram& p, Attributes* attributes) {
   attributes->Integer("rows", p.rows);
   attributes->Text("label", "collective over axis 'x'");
   attributes->Text("algorithm", "test");
-  attributes->Integer("site", 1);
+  attributes->Integer("site", site);
   attributes->Array("devices", p.devices, p.num_devices);
+}
+
+// Every device is this process's; where NCCL is not asked for they reach each other by MPI.
+pccl::gpu::World WorldOf(const FakeProgram& program) {
+  static auto* network = new fake::MpiNetwork;
+  pccl::gpu::World world;
+  for (size_t k = 0; k < program.num_devices; ++k) {
+    const auto ordinal = static_cast<int64_t>(k);
+    world.device_of_ordinal[ordinal] = program.first_id + ordinal;
+    world.owner_of[program.first_id + ordinal] = {0, ordinal};
+  }
+  world.mpi_rank = {0};
+  if (fake::Knob("mpi program") != 0) world.mpi = std::make_unique<fake::Mpi>(network, 0);
+  return world;
+}
+
+// Every device on threads of its own; those after the first of a device have memory of their own,
+// in which they must find what the first has found.
+void RunAll(const FakeProgram& program, const std::vector<Device>& devices,
+            std::vector<std::string>* faults) {
+  std::vector<std::thread> threads;
+  std::vector<Device> each;
+  const size_t out_bytes = static_cast<size_t>(program.out_count) * sizeof(int32_t);
+  std::deque<std::vector<char>> memory;
+  for (size_t i = 0; i < faults->size(); ++i) {
+    each.push_back(devices[i % devices.size()]);
+    if (i < devices.size()) continue;
+    each[i].out = memory.emplace_back(out_bytes).data();
+    each[i].scratch = memory.emplace_back(static_cast<size_t>(program.scratch_bytes)).data();
+  }
+  const size_t phantom = program.hangs != 0 ? 1000 : 0;  // who never comes to wait
+  fake::TheDeadlock().Begin(static_cast<int>(faults->size() + phantom));
+  for (size_t i = 0; i < faults->size(); ++i) {
+    threads.emplace_back([&, i] {
+      (*faults)[i] = each[i].Run();
+      std::lock_guard<std::mutex> lock(fake::TheDeadlock().mutex);
+      fake::TheDeadlock().Leave();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = devices.size(); i < each.size(); ++i) {
+    const bool same = std::memcmp(each[i].out, each[i % devices.size()].out, out_bytes) == 0;
+    if (!same) (*faults)[i] += "threads got different results";
+  }
 }
 
 }  // namespace
@@ -325,41 +387,36 @@ int fake_num_given() { return num_given.load(); }
 // As fake_run, by the handlers; buffers by logical id.
 int fake_program(const FakeProgram* program, const void* const* in, void* const* out,
                  void* const* scratch, char* errors, size_t errors_size) {
-  pccl::gpu::World world;
-  for (size_t k = 0; k < program->num_devices; ++k) {
-    world.device_of_ordinal[static_cast<int64_t>(k)] = program->first_id + static_cast<int64_t>(k);
-  }
-  pccl::gpu::JoinWorld(std::move(world));
+  pccl::gpu::JoinWorld(WorldOf(*program));
   const pccl::gpu::HandlerTable handlers = pccl::gpu::Handlers(false);
   static_cast<XLA_FFI_TypeId*>(handlers.state_type_id)->type_id = 1;
   Api api = MakeApi(program->ffi_minor);
-  Attributes attributes;
-  Fill(*program, &attributes);
-  void* state = nullptr;
+  Attributes attributes, others;
+  Fill(*program, 1, &attributes);
+  Fill(*program, 2, &others);
+  void *state = nullptr, *other_state = nullptr;
   Cliques cliques;
   std::vector<Device> devices;
+  const XLA_FFI_Attrs attrs = attributes.Get(), other_attrs = others.Get();
   for (size_t i = 0; i < program->num_devices; ++i) {
-    devices.push_back(
-        {program, &api, {}, &state, &cliques, static_cast<int64_t>(i), in[i], out[i], scratch[i]});
+    devices.push_back({program, &api, attrs, &state, &cliques, static_cast<int64_t>(i), in[i],
+                       out[i], scratch[i]});
   }
-  const XLA_FFI_Attrs attrs = attributes.Get();
-  for (Device& device : devices) device.attrs = attrs;
-  XLA_FFI_ExecutionContext context{&state, nullptr, 0, nullptr};
-  std::vector<std::string> faults(devices.size());
-  faults[0] =
-      devices[0].Call(handlers.instantiate, XLA_FFI_ExecutionStage_INSTANTIATE, &context, false);
+  Device other = devices.back();
+  other.attrs = other_attrs;
+  other.state = &other_state;
+  if (program->other_site != 0) devices.back() = other;
+  std::vector<std::string> faults(devices.size() * static_cast<size_t>(program->threads));
+  for (const Device& device : {devices[0], other}) {
+    XLA_FFI_ExecutionContext context{device.state, nullptr, 0, nullptr};
+    faults[0] += device.Call(handlers.instantiate, XLA_FFI_ExecutionStage_INSTANTIATE, &context,
+                             /*with_buffers=*/false);
+  }
   if (faults[0].empty()) {
-    std::vector<std::thread> threads;
-    fake::TheDeadlock().Begin(static_cast<int>(devices.size()));
-    for (size_t i = 0; i < devices.size(); ++i) {
-      threads.emplace_back([&, i] {
-        faults[i] = devices[i].Run();
-        std::lock_guard<std::mutex> lock(fake::TheDeadlock().mutex);
-        fake::TheDeadlock().Leave();
-      });
+    RunAll(*program, devices, &faults);
+    for (void* made : {state, other_state}) {
+      static_cast<XLA_FFI_TypeInfo*>(handlers.state_type_info)->deleter(made);
     }
-    for (std::thread& thread : threads) thread.join();
-    static_cast<XLA_FFI_TypeInfo*>(handlers.state_type_info)->deleter(state);
   }
   return fake::Report(faults, errors, errors_size);
 }
