@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src import effects as _effects
@@ -66,6 +68,49 @@ def ordered_ffi_call(
     out, token = rule(call_ctx, x, ctx.tokens_in.get(order), **attributes)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(_mlir.TokenSet({order: token})))
     return [out]
+
+
+def _lower_while(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """``lower``, but for a condition that makes calls and that vmap has given several answers.
+
+    JAX (0.10 to 0.12) goes on with all elements of a batch there until the last is done.
+    """
+
+    def rule(ctx: mlir.LoweringRuleContext, *args: Any, **params: Any) -> Any:
+        condition, body = (_core.jaxpr_as_fun(params[f"{name}_jaxpr"]) for name in ("cond", "body"))
+        (answer,) = params["cond_jaxpr"].out_avals
+        calls = any(isinstance(effect, CallOrder) for effect in params["cond_jaxpr"].effects)
+        if not (calls and answer.shape):
+            return lower(ctx, *args, **params)
+
+        def loop(*args: Any) -> Any:
+            of_condition, of_body, first = _util.split_list(
+                args, [params["cond_nconsts"], params["body_nconsts"]]
+            )
+
+            def goes_on(carry: Sequence[Any]) -> Any:
+                return condition(*of_condition, *carry)[0]
+
+            def turn(state: Any) -> Any:
+                going, carry = state
+                after = body(*of_body, *carry)
+                carry = [_where(going, new, old) for new, old in zip(after, carry, strict=True)]
+                return goes_on(carry), carry
+
+            start = (goes_on(first), list(first))
+            return lax.while_loop(lambda state: state[0].any(), turn, start)[1]
+
+        return mlir.lower_fun(loop)(ctx, *args)
+
+    return rule
+
+
+def _where(taken: Any, new: Any, old: Any) -> Any:
+    """``new`` where ``taken`` says so, along the first dimensions."""
+    return jnp.where(taken.reshape(taken.shape + (1,) * (new.ndim - taken.ndim)), new, old)
+
+
+mlir.register_lowering(lax.while_p, _lower_while(_mlir._lowerings[lax.while_p].rule))
 
 
 #: A whole program, whose call orders nobody outside can see.

@@ -68,12 +68,11 @@ def joined(comm: Any) -> Communicator:
         )
     if comm.Is_inter():
         raise TypeError("comm is an inter-communicator: pass an intra-communicator, from Merge().")
-    key = _keyval()
-    known = comm.Get_attr(key)
-    if known is None:
-        known = _join_in_time(mpi, comm)
-        comm.Set_attr(key, known)
-    assert isinstance(known, Communicator)
+    return _known(comm) or _join_in_time(mpi, comm)
+
+
+def _known(comm: Any) -> Communicator | None:
+    known: Communicator | None = comm.Get_attr(_keyval())
     return known
 
 
@@ -104,27 +103,37 @@ def _join_in_time(mpi: Any, comm: Any) -> Communicator:
     tries again waits for the same.
     """
     size, handle = comm.Get_size(), int(mpi._handleof(comm))
-    if size == 1:
-        return Communicator(0, 1, None)
-    check_threads(mpi)
+    if size > 1:
+        check_threads(mpi)
     with _LOCK:
+        if (known := _known(comm)) is not None:  # another thread was faster
+            return known
+        if size == 1:
+            return _keep(comm, Communicator(0, 1, None))
         future = _UNDER_WAY.get(handle)
         if future is None:
             future = _UNDER_WAY[handle] = Future()
-            threading.Thread(target=_run, args=(future, mpi, comm), daemon=True).start()
-    try:
-        known = _wait(future, comm.Get_rank(), size)
-    finally:
-        if future.done():
-            _UNDER_WAY.pop(handle, None)
+            threading.Thread(target=_run, args=(future, mpi, comm, handle), daemon=True).start()
+    return _wait(future, comm.Get_rank(), size)
+
+
+def _keep(comm: Any, known: Communicator) -> Communicator:
+    """Once for each communicator: MPI would end what an attribute held before."""
+    comm.Set_attr(_keyval(), known)
     return known
 
 
-def _run(future: Future[Communicator], mpi: Any, comm: Any) -> None:
+def _run(future: Future[Communicator], mpi: Any, comm: Any, handle: int) -> None:
     try:
-        future.set_result(_join(mpi, comm))
+        known = _join(mpi, comm)
+        with _LOCK:
+            _keep(comm, known)
+        end = functools.partial(future.set_result, known)
     except BaseException as e:
-        future.set_exception(e)
+        end = functools.partial(future.set_exception, e)
+    with _LOCK:  # before anybody learns of it, and tries again
+        del _UNDER_WAY[handle]
+    end()
 
 
 def _wait(future: Future[Communicator], rank: int, size: int) -> Communicator:

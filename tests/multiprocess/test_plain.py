@@ -27,9 +27,13 @@ def beside_mpi4jax() -> list[str]:
 @pytest.mark.parametrize(
     ("processes", "per_node", "parts"),
     [
-        (2, "8", "types dimensions mapped gradients shared order kept fast explained"),
+        (
+            2,
+            "8",
+            "types typed dimensions mapped gradients shared order kept fast explained exported",
+        ),
         (4, "2", "init algorithms control_flow launches groups one_program"),
-        (3, "1", "small order kept"),
+        (3, "1", "small order kept joined_by_threads"),
     ],
     ids=["one host", "in one program as well", "by messages"],
 )
