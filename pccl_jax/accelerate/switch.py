@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -75,11 +76,7 @@ def accelerate(fn: Callable[P, R]) -> Callable[P, R]:
             "not its result."
         )
     _put_rules_in_place()
-    marked = _marked(fn)
-    for name in _METHODS:
-        if hasattr(fn, name):
-            setattr(marked, name, _marked(getattr(fn, name)))
-    return marked
+    return _Jitted(fn) if any(hasattr(fn, name) for name in _METHODS) else _marked(fn)
 
 
 def install() -> None:
@@ -121,6 +118,29 @@ def _marked(fn: Callable[P, R]) -> Callable[P, R]:
             return fn(*args, **kwargs)
 
     return marked
+
+
+class _Jitted:
+    """A jitted function accelerated, with its methods.
+
+    These must not be in ``__dict__``, from where ``functools.wraps`` would give them to whatever
+    transformation of it, ``jax.jit`` included, as its own.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with set_xla_metadata(**_MARK):
+            return self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _METHODS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return _marked(getattr(self.__wrapped__, name))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
 
 
 def _put_rules_in_place() -> None:
