@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.runtime.joining import check_alike, check_threads, join, leave_at_exit
+from pccl_jax.runtime.joining import (
+    check_alike,
+    check_threads,
+    join,
+    joins_under_way,
+    leave_at_exit,
+)
 from pccl_jax.runtime.native import extension
 from pccl_jax.runtime.places import nodes_of
 from pccl_jax.runtime.settings import patience_s
@@ -92,8 +98,6 @@ def _forget(_comm: Any, _key: int, known: Communicator) -> None:
 
 
 _LOCK = threading.Lock()
-#: By handle: joins that are under way.
-_UNDER_WAY: dict[int, Future[Communicator]] = {}
 
 
 def _join_in_time(mpi: Any, comm: Any) -> Communicator:
@@ -110,9 +114,10 @@ def _join_in_time(mpi: Any, comm: Any) -> Communicator:
             return known
         if size == 1:
             return _keep(comm, Communicator(0, 1, None))
-        future = _UNDER_WAY.get(handle)
+        future = joins_under_way.get(handle)
         if future is None:
-            future = _UNDER_WAY[handle] = Future()
+            leave_at_exit()
+            future = joins_under_way[handle] = Future()
             threading.Thread(target=_run, args=(future, mpi, comm, handle), daemon=True).start()
     return _wait(future, comm.Get_rank(), size)
 
@@ -132,7 +137,7 @@ def _run(future: Future[Communicator], mpi: Any, comm: Any, handle: int) -> None
     except BaseException as e:
         end = functools.partial(future.set_exception, e)
     with _LOCK:  # before anybody learns of it, and tries again
-        del _UNDER_WAY[handle]
+        del joins_under_way[handle]
     end()
 
 
@@ -147,7 +152,6 @@ def _wait(future: Future[Communicator], rank: int, size: int) -> Communicator:
     try:
         return future.result(timeout_s - warn_s)
     except TimeoutError:
-        leave_at_exit()
         extension().note_failure()
         raise ConfigurationError(
             f"{who} has waited {timeout_s:g} s for the others. The first use of a communicator is "

@@ -96,6 +96,22 @@ def test_the_example(tmp_path: Path) -> None:
     assert float(apart[1]) < 1e-8
 
 
+def test_a_process_never_comes(tmp_path: Path) -> None:
+    """Who has given up still has a thread in MPI, which must not end under it."""
+    job = launch(
+        "plain_alone",
+        processes=3,
+        folder=tmp_path,
+        PCCL_TIMEOUT_S=str(TIMEOUT_S),
+        PCCL_WARN_S="0.5",
+        PCCL_EXIT_S="2",
+    )
+    assert_failed(job, "alone", {0, 1}, "collective over it", within_s=TIMEOUT_S + 5)
+    for name in ("together", "end"):
+        assert job.outcomes(name) == ["ok"] * 3, job.output
+    assert job.outcomes("ended")[:2] == ["1", "1"], job.output
+
+
 def test_a_process_is_killed(tmp_path: Path) -> None:
     before = {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")}
     job = launch(
