@@ -14,14 +14,15 @@ import functools
 import threading
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from pccl_jax._jax_compat import lower_on, lowering_rule, metadata, mlir
-from pccl_jax.accelerate.lax_calls import FROM_LAX, Served
-from pccl_jax.primitives import left_to_lax
+from pccl_jax.accelerate.lax_calls import FROM_LAX, Served, dimensions
+from pccl_jax.primitives import left_to_lax, lower_python, reduce_axis
 from pccl_jax.runtime import MODULES
 
 P = ParamSpec("P")
@@ -151,18 +152,27 @@ def _put_rules_in_place() -> None:
             return
         for primitive, entry in FROM_LAX.items():
             rules = {
-                platform: _rule(entry, platform, lowering_rule(primitive, platform))
+                platform: _rule(primitive, entry, platform, lowering_rule(primitive, platform))
                 for platform in MODULES
             }
             lower_on(primitive, rules)
         _rules_in_place = True
 
 
-def _rule(entry: Served, platform: str, lax_rule: Callable[..., Any]) -> Callable[..., Any]:
+def _rule(
+    primitive: Any, entry: Served, platform: str, lax_rule: Callable[..., Any]
+) -> Callable[..., Any]:
+    def dimensions_first(x: Any, *, axes: Any, **rest: Any) -> Any:
+        names = tuple(axis for axis in axes if not isinstance(axis, int))
+        x = reduce_axis(entry.defaults["op"], x, dimensions({"axes": axes}))
+        return primitive.bind(x, axes=names, **rest)
+
     def rule(ctx: mlir.LoweringRuleContext, x: Any, **theirs: Any) -> Any:
         params = entry.params(theirs) if accelerated() and not left_to_lax() else None
         if params is None:
             return lax_rule(ctx, x, **theirs)
+        if dimensions(theirs):
+            return lower_python(partial(dimensions_first, **theirs), ctx, x)
 
         def as_lax(ctx: mlir.LoweringRuleContext, x: Any, **_: Any) -> Any:
             return lax_rule(ctx, x, **theirs)

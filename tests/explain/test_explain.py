@@ -138,7 +138,7 @@ def test_why_something_is_left_to_lax() -> None:
         over(
             lambda x: (
                 lax.ppermute(x, "x", [(0, 1)]),
-                lax.psum(x, ("x", 0)),
+                lax.psum(x, (0,)),
                 lax.psum(x, "x", axis_index_groups=[[0, 1, 2], [3]]),
                 pccl_jax.psum(x, "x", algorithm="xla"),
                 lax.all_gather(x.astype(jnp.float4_e2m1fn), "x"),
