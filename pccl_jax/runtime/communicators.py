@@ -59,13 +59,20 @@ def joined(comm: Any) -> Communicator:
     Raises:
         TypeError: for anything else.
         ValueError: for MPI_COMM_NULL, or one that has been freed.
-        ConfigurationError: where a process has other settings, or does not come in time.
+        ConfigurationError: where a process has other settings, does not come in time, or MPI is
+            not running.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not isinstance(comm, mpi.Comm):
         raise TypeError(
             f"comm must be an mpi4py communicator, such as MPI.COMM_WORLD, got {comm!r} of type "
             f"{type(comm).__name__}; a mesh axis is passed as axis_name."
+        )
+    if not mpi.Is_initialized() or mpi.Is_finalized():  # MPI would end the process
+        state = "has been finalised" if mpi.Is_initialized() else "is not initialised"
+        raise ConfigurationError(
+            f"MPI {state}: collectives over a communicator come after MPI.Init_thread(), which "
+            "importing mpi4py.MPI calls by default, and before MPI.Finalize()."
         )
     if comm == mpi.COMM_NULL:
         raise ValueError(

@@ -112,6 +112,10 @@ def test_a_process_never_comes(tmp_path: Path) -> None:
     assert job.outcomes("ended")[:2] == ["1", "1"], job.output
 
 
+def test_before_and_after_mpi(tmp_path: Path) -> None:
+    launch("plain_without_mpi", processes=2, folder=tmp_path).assert_ok()
+
+
 def test_a_process_is_killed(tmp_path: Path) -> None:
     before = {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")}
     job = launch(
