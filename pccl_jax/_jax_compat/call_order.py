@@ -48,6 +48,7 @@ class CallOrder(_effects.Effect):
 
 for _allowed in (
     _effects.ordered_effects,
+    _effects.shardable_ordered_effects,  # our own lowering says what to do instead
     _effects.lowerable_effects,
     _effects.control_flow_allowed_effects,
     _effects.custom_derivatives_allowed_effects,
@@ -162,8 +163,9 @@ def hide_call_orders() -> None:
     """Keeps call orders from JAX's dispatch.
 
     For ordered effects it leads tokens from launch to launch, which takes jit off its fast path
-    (0.6 ms a call). Not needed on CPU: launches from one thread run there one after the other.
-    Where JAX is another than we know, it does that, and results are the same.
+    (0.6 ms a call). Not needed on a CPU device: launches from one thread run there one after the
+    other. In a process of several devices those on one would overtake those on another. There, and
+    where JAX is another than we know, it does that, and results are the same.
     """
     lower = getattr(_pxla, "_cached_lowering_to_hlo", None)
     if lower is None:
@@ -172,8 +174,9 @@ def hide_call_orders() -> None:
     @functools.wraps(lower)
     def lower_hiding(program: Any, *args: Any, **kwargs: Any) -> Any:
         effects = program.effects
+        calls = any(isinstance(e, CallOrder) for e in effects)
         of_inputs = any(isinstance(e, _effects.JaxprInputEffect) for e in effects)
-        if any(isinstance(e, CallOrder) for e in effects) and not of_inputs:
+        if calls and not of_inputs and len(jax.local_devices(backend="cpu")) == 1:
             program = _hiding_call_orders(program)
         return lower(program, *args, **kwargs)
 

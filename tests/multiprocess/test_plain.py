@@ -30,9 +30,9 @@ def beside_mpi4jax() -> list[str]:
         (
             2,
             "8",
-            "types typed dimensions mapped gradients shared order kept fast explained exported",
+            "types typed dimensions mapped gradients shared order kept devices explained exported",
         ),
-        (4, "2", "init algorithms control_flow launches groups one_program"),
+        (4, "2", "init algorithms control_flow launches groups fast one_program"),
         (3, "1", "small order kept joined_by_threads"),
     ],
     ids=["one host", "in one program as well", "by messages"],

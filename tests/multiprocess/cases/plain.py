@@ -192,6 +192,19 @@ def launches() -> None:
         all_equal(result, factor * rows.sum(0), f"launch of {factor}")
 
 
+def devices() -> None:
+    """The same, on each of this process's devices in turn."""
+    rows = numbers(N, (2000,), np.float32)
+    program = jax.jit(partial(pccl_jax.psum, comm=WORLD))
+    own = [jax.device_put(rows[R], device) for device in jax.local_devices()]
+    results = [(f, program(f * own[f % len(own)])) for f in range(100)]
+    for factor, result in results:
+        all_equal(result, factor * rows.sum(0), f"launch of {factor}")
+    both = jax.NamedSharding(Mesh(np.array(jax.local_devices()), ("x",)), jax.P("x"))
+    with pytest.raises(ValueError, match="this program is for 2 devices"):
+        program(jax.device_put(rows[R], both))
+
+
 def mapped() -> None:
     """Under vmap, in any dimension, and under vmap of the gradient."""
     rows = numbers(N, (4, N, 6), np.float32)
