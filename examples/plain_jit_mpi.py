@@ -88,6 +88,7 @@ def main() -> None:
             @ pccl_jax.all_gather(w, comm=comm, tiled=True)
         )
     )(where[here], weights)
+    spread = (0.3 * noise).std()
     error = jnp.sqrt(pccl_jax.pmean(jnp.mean((fitted - curve[here]) ** 2), comm=comm))
 
     matrix = np.asarray(kernel(where, where)) + RIDGE * np.eye(args.samples)
@@ -97,9 +98,9 @@ def main() -> None:
         print(f"{comm.size} process(es) with {args.samples // comm.size} samples each")
         print(f"residual {residual:.1e} after {steps} steps")
         print(f"largest difference to numpy.linalg.solve {apart:.1e}")
-        print(f"error of the curve {error:.3f}, of a sample {(0.3 * noise).std():.3f}")
+        print(f"error of the curve {error:.3f}, of a sample {spread:.3f}")
     assert apart < 1e-6, f"the weights are {apart:.1e} away from numpy's"
-    assert error < 0.1, f"the curve is missed by {error:.3f}"
+    assert error < spread, f"the curve is missed by {error:.3f}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from jax._src import source_info_util as _source_info_util
 from jax._src import xla_bridge as _xla_bridge
 from jax._src import xla_metadata_lib as _xla_metadata_lib
 from jax._src.interpreters import mlir as _mlir
+from jax._src.interpreters import partial_eval as _pe
 from jax._src.interpreters import pxla as _pxla
 from jax._src.lax import parallel as _parallel
 from jax._src.lib.mlir.dialects import hlo as _hlo  # type: ignore[attr-defined]
@@ -200,6 +201,12 @@ def partition_id() -> Any:
 def metadata() -> dict[str, Any]:
     """What ``set_xla_metadata`` says here: while an equation is lowered, what it said there."""
     return _xla_metadata_lib.current_xla_metadata() or {}
+
+
+def needed(program: Any) -> Any:
+    """The jaxpr of a closed one, without what none of its results needs, as jit lowers it."""
+    jaxpr = program.jaxpr
+    return _pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
 
 
 def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:

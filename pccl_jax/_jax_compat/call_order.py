@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src import effects as _effects
@@ -46,6 +48,7 @@ class CallOrder(_effects.Effect):
 
 for _allowed in (
     _effects.ordered_effects,
+    _effects.shardable_ordered_effects,  # our own lowering says what to do instead
     _effects.lowerable_effects,
     _effects.control_flow_allowed_effects,
     _effects.custom_derivatives_allowed_effects,
@@ -66,6 +69,49 @@ def ordered_ffi_call(
     out, token = rule(call_ctx, x, ctx.tokens_in.get(order), **attributes)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(_mlir.TokenSet({order: token})))
     return [out]
+
+
+def _lower_while(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """``lower``, but for a condition that makes calls and that vmap has given several answers.
+
+    JAX (0.10 to 0.12) goes on with all elements of a batch there until the last is done.
+    """
+
+    def rule(ctx: mlir.LoweringRuleContext, *args: Any, **params: Any) -> Any:
+        condition, body = (_core.jaxpr_as_fun(params[f"{name}_jaxpr"]) for name in ("cond", "body"))
+        (answer,) = params["cond_jaxpr"].out_avals
+        calls = any(isinstance(effect, CallOrder) for effect in params["cond_jaxpr"].effects)
+        if not (calls and answer.shape):
+            return lower(ctx, *args, **params)
+
+        def loop(*args: Any) -> Any:
+            of_condition, of_body, first = _util.split_list(
+                args, [params["cond_nconsts"], params["body_nconsts"]]
+            )
+
+            def goes_on(carry: Sequence[Any]) -> Any:
+                return condition(*of_condition, *carry)[0]
+
+            def turn(state: Any) -> Any:
+                going, carry = state
+                after = body(*of_body, *carry)
+                carry = [_where(going, new, old) for new, old in zip(after, carry, strict=True)]
+                return goes_on(carry), carry
+
+            start = (goes_on(first), list(first))
+            return lax.while_loop(lambda state: state[0].any(), turn, start)[1]
+
+        return mlir.lower_fun(loop)(ctx, *args)
+
+    return rule
+
+
+def _where(taken: Any, new: Any, old: Any) -> Any:
+    """``new`` where ``taken`` says so, along the first dimensions."""
+    return jnp.where(taken.reshape(taken.shape + (1,) * (new.ndim - taken.ndim)), new, old)
+
+
+mlir.register_lowering(lax.while_p, _lower_while(_mlir._lowerings[lax.while_p].rule))
 
 
 #: A whole program, whose call orders nobody outside can see.
@@ -117,8 +163,9 @@ def hide_call_orders() -> None:
     """Keeps call orders from JAX's dispatch.
 
     For ordered effects it leads tokens from launch to launch, which takes jit off its fast path
-    (0.6 ms a call). Not needed on CPU: launches from one thread run there one after the other.
-    Where JAX is another than we know, it does that, and results are the same.
+    (0.6 ms a call). Not needed on a CPU device: launches from one thread run there one after the
+    other. In a process of several devices those on one would overtake those on another. There, and
+    where JAX is another than we know, it does that, and results are the same.
     """
     lower = getattr(_pxla, "_cached_lowering_to_hlo", None)
     if lower is None:
@@ -127,8 +174,9 @@ def hide_call_orders() -> None:
     @functools.wraps(lower)
     def lower_hiding(program: Any, *args: Any, **kwargs: Any) -> Any:
         effects = program.effects
+        calls = any(isinstance(e, CallOrder) for e in effects)
         of_inputs = any(isinstance(e, _effects.JaxprInputEffect) for e in effects)
-        if any(isinstance(e, CallOrder) for e in effects) and not of_inputs:
+        if calls and not of_inputs and len(jax.local_devices(backend="cpu")) == 1:
             program = _hiding_call_orders(program)
         return lower(program, *args, **kwargs)
 

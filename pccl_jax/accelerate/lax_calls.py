@@ -41,19 +41,25 @@ class Served:
     from_lax: bool = True
 
     def params(self, theirs: Params) -> Params | None:
-        """The parameters of ours for those of the primitive; None where lax alone has that.
-
-        lax reduces over dimensions of the array as well, as axes that are numbers.
-        """
+        """The parameters of ours for those of the primitive; None where no axis has a name."""
         ours = self.defaults | theirs
         axes = ours.get("axes", ours.get("axis_name"))
         axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-        if not axes or any(isinstance(axis, int) for axis in axes):
+        axes = tuple(axis for axis in axes if not isinstance(axis, int))
+        if not axes:
             return None
         groups = ours["axis_index_groups"]
-        ours["axes" if "axes" in ours else "axis_name"] = tuple(axes)
+        ours["axes" if "axes" in ours else "axis_name"] = axes
         ours["axis_index_groups"] = None if groups is None else tuple(map(tuple, groups))
         return ours
+
+
+def dimensions(theirs: Params) -> tuple[int, ...]:
+    """Over which dimensions of the array a primitive of these parameters reduces as well.
+
+    To lax they are axes that are numbers. vmap over one of a collective's axes makes them.
+    """
+    return tuple(axis for axis in theirs.get("axes", ()) if isinstance(axis, int))
 
 
 def _all_reduce(op: Op) -> Served:

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from pccl_jax._jax_compat import lower_on, lowering_rule, metadata, mlir
-from pccl_jax.accelerate.lax_calls import FROM_LAX, Served
-from pccl_jax.primitives import left_to_lax
+from pccl_jax.accelerate.lax_calls import FROM_LAX, Served, dimensions
+from pccl_jax.primitives import left_to_lax, lower_python, reduce_axis
 from pccl_jax.runtime import MODULES
 
 P = ParamSpec("P")
@@ -75,11 +77,7 @@ def accelerate(fn: Callable[P, R]) -> Callable[P, R]:
             "not its result."
         )
     _put_rules_in_place()
-    marked = _marked(fn)
-    for name in _METHODS:
-        if hasattr(fn, name):
-            setattr(marked, name, _marked(getattr(fn, name)))
-    return marked
+    return _Jitted(fn) if any(hasattr(fn, name) for name in _METHODS) else _marked(fn)
 
 
 def install() -> None:
@@ -123,6 +121,29 @@ def _marked(fn: Callable[P, R]) -> Callable[P, R]:
     return marked
 
 
+class _Jitted:
+    """A jitted function accelerated, with its methods.
+
+    These must not be in ``__dict__``, from where ``functools.wraps`` would give them to whatever
+    transformation of it, ``jax.jit`` included, as its own.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with set_xla_metadata(**_MARK):
+            return self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _METHODS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return _marked(getattr(self.__wrapped__, name))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+
 def _put_rules_in_place() -> None:
     """Once a process, never undone: a rule without the mark does what lax's did."""
     global _rules_in_place
@@ -131,18 +152,27 @@ def _put_rules_in_place() -> None:
             return
         for primitive, entry in FROM_LAX.items():
             rules = {
-                platform: _rule(entry, platform, lowering_rule(primitive, platform))
+                platform: _rule(primitive, entry, platform, lowering_rule(primitive, platform))
                 for platform in MODULES
             }
             lower_on(primitive, rules)
         _rules_in_place = True
 
 
-def _rule(entry: Served, platform: str, lax_rule: Callable[..., Any]) -> Callable[..., Any]:
+def _rule(
+    primitive: Any, entry: Served, platform: str, lax_rule: Callable[..., Any]
+) -> Callable[..., Any]:
+    def dimensions_first(x: Any, *, axes: Any, **rest: Any) -> Any:
+        names = tuple(axis for axis in axes if not isinstance(axis, int))
+        x = reduce_axis(entry.defaults["op"], x, dimensions({"axes": axes}))
+        return primitive.bind(x, axes=names, **rest)
+
     def rule(ctx: mlir.LoweringRuleContext, x: Any, **theirs: Any) -> Any:
         params = entry.params(theirs) if accelerated() and not left_to_lax() else None
         if params is None:
             return lax_rule(ctx, x, **theirs)
+        if dimensions(theirs):
+            return lower_python(partial(dimensions_first, **theirs), ctx, x)
 
         def as_lax(ctx: mlir.LoweringRuleContext, x: Any, **_: Any) -> Any:
             return lax_rule(ctx, x, **theirs)

@@ -33,7 +33,10 @@ def takes_comm(axis_name: AxisName, comm: Any, groups: Groups) -> bool:
 
 
 def as_axes(axis_name: AxisName, function: str) -> tuple[Any, ...]:
-    """The axes as a tuple; raises NameError for one that is not bound, in lax's words and more."""
+    """The axes as a tuple; raises NameError for one that is not bound, in lax's words and more.
+
+    TypeError where it cannot be a name.
+    """
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for axis in axes:
         if isinstance(axis, int):
@@ -45,6 +48,11 @@ def as_axes(axis_name: AxisName, function: str) -> tuple[Any, ...]:
                 f"Found an unbound axis name: {axis}. To fix this, please call {function} under "
                 "`jax.shard_map` over a mesh that has this axis, or under "
                 f"`jax.vmap(..., axis_name={axis!r})`."
+            ) from None
+        except TypeError:  # it cannot be a name
+            raise TypeError(
+                f"axis_name must be a mesh axis or a tuple of mesh axes, got {axis!r} of type "
+                f"{type(axis).__name__}; a communicator of mpi4py is passed as comm=."
             ) from None
     return axes
 

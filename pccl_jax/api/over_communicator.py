@@ -142,6 +142,8 @@ def _map(
             raise TypeError(f"{leaf.dtype} is sent over mesh axes only: pass jax.random.key_data.")
         if jax.dtypes.itemsize_bits(leaf.dtype) < 8:
             raise TypeError(f"{leaf.dtype} is sent over mesh axes only: convert it to int8.")
+        if any(jax.typeof(leaf).sharding.spec):  # over an explicit mesh, of one device
+            leaf = jax.sharding.reshard(leaf, jax.P())
         return bind(leaf, communicator)
 
     return jax.tree.map(one, x)

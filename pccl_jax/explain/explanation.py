@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from pccl_jax._jax_compat import needed
 from pccl_jax.explain.line import Line, explain_found
 from pccl_jax.explain.table import table
 from pccl_jax.explain.walk import collectives
@@ -40,9 +41,10 @@ class Explanation(Sequence[Line]):
 def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
     """Traces ``fn(*args, **kwargs)``, without running it, and explains its collectives.
 
-    One line for each collective of the traced program, that is after AD and batching: what it is,
-    over which axis, among how many ranks and nodes, how many bytes, which algorithm serves it and
-    why, how long the cost model thinks it takes, how often it runs and where it is in your code.
+    One line for each collective of the program that jit would lower, after AD and batching: what it
+    is, over which axis, among how many ranks and nodes, how many bytes, which algorithm serves it
+    and why, how long the cost model thinks it takes, how often it runs and where it is in your
+    code.
     Collectives of jax.lax are there too, with what ``accelerate`` would do. Choices are made as for
     a program that is compiled now: ``using``, the environment and learned models have their say.
 
@@ -72,11 +74,11 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
             f"explain expects a function and its arguments, got {type(fn).__name__}: "
             "explain(f, x), not explain(f(x))."
         )
-    program = jax.make_jaxpr(fn)(*args, **kwargs)
+    program = needed(jax.make_jaxpr(fn)(*args, **kwargs))
     return Explanation(lines_of(getattr(fn, "__name__", "program"), program))
 
 
 def lines_of(name: str, program: Any, axis_context: Any = None) -> tuple[Line, ...]:
-    """The lines of a closed jaxpr."""
-    found = collectives(program.jaxpr, axis_context)
+    """The lines of a jaxpr, without its constants."""
+    found = collectives(program, axis_context)
     return tuple(explain_found(name, one) for one in found)

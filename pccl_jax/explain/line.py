@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pccl_jax._jax_compat import devices_fixed, manual_mesh, user_frame
-from pccl_jax.accelerate import Served, accelerated, served
+from pccl_jax.accelerate import Served, accelerated, dimensions, served
 from pccl_jax.dispatch import Choice, predicted_s
 from pccl_jax.explain.walk import Found
 from pccl_jax.primitives import Call, Site, choose
@@ -97,6 +97,8 @@ def _choice(entry: Served, call: Call, found: Found) -> Choice:
     mesh = manual_mesh(found.axis_context)
     platform = "cpu" if mesh is None else place_devices(mesh).platform
     operand, result = equation.invars[0].aval, equation.outvars[0].aval
+    if dimensions(equation.params):  # over which each rank reduces first
+        operand = result
     fixed = devices_fixed(equation.primitive, found.axis_context)
     choice, _ = choose(Site(found.axis_context, operand, result, platform, fixed), call)
     if entry.from_lax and not accelerated(equation.ctx.xla_metadata or {}):

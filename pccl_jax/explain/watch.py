@@ -32,7 +32,7 @@ def watching() -> Iterator[list[Line]]:
     def see(name: str, program: Any, axis_context: Any) -> None:
         seen[name] += 1
         title = name if seen[name] == 1 else f"{name} (no. {seen[name]})"
-        lines.extend(lines_of(title, program, axis_context))
+        lines.extend(lines_of(title, program.jaxpr, axis_context))
 
     with observe_lowering(see):
         yield lines

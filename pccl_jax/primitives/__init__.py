@@ -7,7 +7,7 @@ from pccl_jax.primitives.all_reduce import (
     lower_all_reduce,
     vary_p,
 )
-from pccl_jax.primitives.common import left_to_lax
+from pccl_jax.primitives.common import left_to_lax, lower_python, reduce_axis
 from pccl_jax.primitives.lowering import Call, Site, choose
 from pccl_jax.primitives.reduce_scatter import (
     lower_reduce_scatter,
@@ -26,7 +26,9 @@ __all__ = [
     "left_to_lax",
     "lower_all_gather",
     "lower_all_reduce",
+    "lower_python",
     "lower_reduce_scatter",
+    "reduce_axis",
     "reduce_scatter_call",
     "reduce_scatter_p",
     "vary_p",

@@ -27,8 +27,8 @@ LoweringRule = Callable[..., Any]
 _LEFT_TO_LAX: ContextVar[bool] = ContextVar("left_to_lax", default=False)
 
 
-def reduce_axis(op: Op, x: Any, axis: int) -> Any:
-    """Reduces one axis of ``x`` without changing its dtype."""
+def reduce_axis(op: Op, x: Any, axis: int | tuple[int, ...]) -> Any:
+    """Reduces one axis of ``x``, or several, without changing its dtype."""
     if op in (Op.SUM, Op.PROD):
         reduce = jnp.sum if op is Op.SUM else jnp.prod
         return reduce(x, axis=axis, dtype=x.dtype)

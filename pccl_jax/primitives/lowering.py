@@ -178,7 +178,8 @@ def choose(site: Site, call: Call) -> tuple[Choice, GroupLayout | None]:
         request = _with_processes(request, call, site, layout)
     preferred = preferred_algorithm()
     choice = select(request, call.algorithm, preferred)
-    if site.exported and obstacle is None and not (call.algorithm or preferred):
+    named = call.algorithm or preferred or call.communicator  # which lax does not have
+    if site.exported and obstacle is None and not named:
         obstacle = "for export, where no algorithm was asked for by name"
     if obstacle:
         choice = Choice(request, "xla", obstacle)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pccl_jax._jax_compat import CallOrder, ShapedArray
+import jax
+
+from pccl_jax._jax_compat import CallOrder, has_known_shape
 from pccl_jax.primitives.common import lower_python
 from pccl_jax.runtime import Communicator
 
@@ -17,7 +19,8 @@ def communicator_of(axes: Sequence[Any]) -> Communicator | None:
 
 def ordered_type(x: Any, shape: Sequence[int], communicator: Communicator) -> tuple[Any, Any]:
     """Result type and effects: calls on a communicator run in order, and all of them."""
-    return ShapedArray(tuple(shape), x.dtype), {CallOrder(communicator)}
+    whole = x.sharding.update(spec=jax.P())  # the program is for one device
+    return x.update(shape=tuple(shape), sharding=whole), {CallOrder(communicator)}
 
 
 def gathered(shape: Sequence[int], dimension: int, size: int, tiled: bool) -> list[int]:
@@ -35,6 +38,11 @@ def scattered(shape: Sequence[int], dimension: int, size: int, tiled: bool) -> l
 
 def lower_alone(ctx: Any, x: Any, communicator: Communicator) -> Any:
     """The lowering where there is nothing to move: of one process, or no elements."""
+    if not has_known_shape(ctx.avals_in[0]):
+        raise NotImplementedError(
+            f"comm= needs shapes without symbols, got {ctx.avals_in[0].shape}: export the program "
+            "once for each shape."
+        )
     if communicator.size > 1 and 0 not in ctx.avals_out[0].shape:
         raise NotImplementedError(
             "comm= serves CPU devices only, so far: run with JAX_PLATFORMS=cpu, or take the "

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.runtime.joining import check_alike, check_threads, join, leave_at_exit
+from pccl_jax.runtime.joining import (
+    check_alike,
+    check_threads,
+    join,
+    joins_under_way,
+    leave_at_exit,
+)
 from pccl_jax.runtime.native import extension
 from pccl_jax.runtime.places import nodes_of
 from pccl_jax.runtime.settings import patience_s
@@ -53,13 +59,20 @@ def joined(comm: Any) -> Communicator:
     Raises:
         TypeError: for anything else.
         ValueError: for MPI_COMM_NULL, or one that has been freed.
-        ConfigurationError: where a process has other settings, or does not come in time.
+        ConfigurationError: where a process has other settings, does not come in time, or MPI is
+            not running.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not isinstance(comm, mpi.Comm):
         raise TypeError(
             f"comm must be an mpi4py communicator, such as MPI.COMM_WORLD, got {comm!r} of type "
             f"{type(comm).__name__}; a mesh axis is passed as axis_name."
+        )
+    if not mpi.Is_initialized() or mpi.Is_finalized():  # MPI would end the process
+        state = "has been finalised" if mpi.Is_initialized() else "is not initialised"
+        raise ConfigurationError(
+            f"MPI {state}: collectives over a communicator come after MPI.Init_thread(), which "
+            "importing mpi4py.MPI calls by default, and before MPI.Finalize()."
         )
     if comm == mpi.COMM_NULL:
         raise ValueError(
@@ -68,12 +81,11 @@ def joined(comm: Any) -> Communicator:
         )
     if comm.Is_inter():
         raise TypeError("comm is an inter-communicator: pass an intra-communicator, from Merge().")
-    key = _keyval()
-    known = comm.Get_attr(key)
-    if known is None:
-        known = _join_in_time(mpi, comm)
-        comm.Set_attr(key, known)
-    assert isinstance(known, Communicator)
+    return _known(comm) or _join_in_time(mpi, comm)
+
+
+def _known(comm: Any) -> Communicator | None:
+    known: Communicator | None = comm.Get_attr(_keyval())
     return known
 
 
@@ -93,8 +105,6 @@ def _forget(_comm: Any, _key: int, known: Communicator) -> None:
 
 
 _LOCK = threading.Lock()
-#: By handle: joins that are under way.
-_UNDER_WAY: dict[int, Future[Communicator]] = {}
 
 
 def _join_in_time(mpi: Any, comm: Any) -> Communicator:
@@ -104,27 +114,38 @@ def _join_in_time(mpi: Any, comm: Any) -> Communicator:
     tries again waits for the same.
     """
     size, handle = comm.Get_size(), int(mpi._handleof(comm))
-    if size == 1:
-        return Communicator(0, 1, None)
-    check_threads(mpi)
+    if size > 1:
+        check_threads(mpi)
     with _LOCK:
-        future = _UNDER_WAY.get(handle)
+        if (known := _known(comm)) is not None:  # another thread was faster
+            return known
+        if size == 1:
+            return _keep(comm, Communicator(0, 1, None))
+        future = joins_under_way.get(handle)
         if future is None:
-            future = _UNDER_WAY[handle] = Future()
-            threading.Thread(target=_run, args=(future, mpi, comm), daemon=True).start()
-    try:
-        known = _wait(future, comm.Get_rank(), size)
-    finally:
-        if future.done():
-            _UNDER_WAY.pop(handle, None)
+            leave_at_exit()
+            future = joins_under_way[handle] = Future()
+            threading.Thread(target=_run, args=(future, mpi, comm, handle), daemon=True).start()
+    return _wait(future, comm.Get_rank(), size)
+
+
+def _keep(comm: Any, known: Communicator) -> Communicator:
+    """Once for each communicator: MPI would end what an attribute held before."""
+    comm.Set_attr(_keyval(), known)
     return known
 
 
-def _run(future: Future[Communicator], mpi: Any, comm: Any) -> None:
+def _run(future: Future[Communicator], mpi: Any, comm: Any, handle: int) -> None:
     try:
-        future.set_result(_join(mpi, comm))
+        known = _join(mpi, comm)
+        with _LOCK:
+            _keep(comm, known)
+        end = functools.partial(future.set_result, known)
     except BaseException as e:
-        future.set_exception(e)
+        end = functools.partial(future.set_exception, e)
+    with _LOCK:  # before anybody learns of it, and tries again
+        del joins_under_way[handle]
+    end()
 
 
 def _wait(future: Future[Communicator], rank: int, size: int) -> Communicator:
@@ -138,7 +159,6 @@ def _wait(future: Future[Communicator], rank: int, size: int) -> Communicator:
     try:
         return future.result(timeout_s - warn_s)
     except TimeoutError:
-        leave_at_exit()
         extension().note_failure()
         raise ConfigurationError(
             f"{who} has waited {timeout_s:g} s for the others. The first use of a communicator is "

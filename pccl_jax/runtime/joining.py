@@ -9,6 +9,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 
 from pccl_jax import dispatch
@@ -152,6 +153,10 @@ def _create(name: str, mib: int) -> str | None:
     return None
 
 
+#: What threads do that wait for others in MPI, by the handle of the communicator.
+joins_under_way: dict[int, Future[Any]] = {}
+
+
 @functools.cache
 def leave_at_exit() -> None:
     """Has the extension told that the program ends, before anything waits for other processes."""
@@ -160,7 +165,13 @@ def leave_at_exit() -> None:
 
 def _leave() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    under_way = tuple(joins_under_way.values())
+    if under_way:
+        extension().note_failure()
     extension().leave("" if error is None else f"{type(error).__name__}: {error}")
+    if under_way:  # MPI must not end while a thread is in it; it is leave() that ends the wait
+        sys.stdout.flush()
+        wait(under_way)
 
 
 def _attempt(comm: Any, action: Callable[[], Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 
 import jax
@@ -38,9 +39,10 @@ def extension() -> ModuleType:
         return importlib.import_module(MODULES["cpu"])
     except ImportError as e:
         raise ConfigurationError(
-            f"the compiled part of pccl_jax cannot be loaded ({e}). It was probably built for "
-            "another Python: run `pip install --force-reinstall --no-deps pccl_jax`, or `make "
-            "dev` in a checkout. `python -m pccl_jax info` shows the details."
+            f"the compiled part of pccl_jax cannot be loaded from {Path(__file__).parents[1]} "
+            f"({e}). A checkout needs `make dev`, and hides what `pip install .` has installed: "
+            "run from another folder. If it was built for another Python, `pip install "
+            "--force-reinstall --no-deps pccl_jax`. `pccl-jax info` shows the details."
         ) from e
 
 

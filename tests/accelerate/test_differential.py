@@ -131,6 +131,8 @@ UNTYPED: dict[str, Body] = {
         lambda row: lax.psum(row, ("x", "rows")) * row, axis_name="rows"
     )(x),
     "over dimensions too": lambda x: lax.psum(x, ("x", 0)),
+    "the largest over dimensions too": lambda x: lax.pmax(x > 0, (1, "x", 0)),
+    "over dimensions only": lambda x: lax.psum(x, (0, 1)),
     "psum": lambda x: lax.psum(x, "x", axis_index_groups=GROUPS),
     "psum, uneven": lambda x: lax.psum(x, "x", axis_index_groups=[[0, 1, 2], [3]]),
     "pmax": lambda x: lax.pmax(x, "x", axis_index_groups=GROUPS),
@@ -180,7 +182,15 @@ def test_values_are_those_of_lax(name: str, check_vma: bool) -> None:
 @pytest.mark.parametrize("name", UNTYPED)
 def test_groups_and_dimensions(name: str) -> None:
     f = mapped(UNTYPED[name], check_vma=False)
-    assert_same(jax.jit(pccl_jax.accelerate(f))(operand()), jax.jit(f)(operand()))
+    fast = jax.jit(pccl_jax.accelerate(f))
+    pccl_jax.choices(clear=True)
+    lowered = fast.lower(operand()).as_text()
+    made = pccl_jax.choices(clear=True)
+    if "uneven" not in name:
+        assert not left_to_lax(lowered)
+    found = [line for line in pccl_jax.explain(fast, operand()) if line.ranks is not None]
+    assert [line.nbytes for line in found] == [choice.nbytes for choice in made]
+    assert_same(fast(operand()), jax.jit(f)(operand()))
 
 
 @pytest.mark.parametrize("name", ["psum", "all_gather", "psum_scatter", "cond", "jit"])

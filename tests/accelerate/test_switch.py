@@ -165,6 +165,22 @@ def test_methods_of_a_jitted_function() -> None:
     assert_same(compiled(X), jax.jit(total())(X))
 
 
+def test_what_is_made_of_a_jitted_function_does_not_have_its_methods() -> None:
+    """Else jit would take them for those of the program that it is to compile."""
+
+    def f(x: Any) -> Any:
+        return (total()(x) ** 2).sum()
+
+    fast = pccl_jax.accelerate(jax.jit(f))
+    for change in (jax.grad, lambda f: jax.vmap(f, in_axes=1)):
+        x = X if change is jax.grad else np.stack([X, X + 1], 1)
+        right = jax.jit(change(f))(x)
+        assert jax.make_jaxpr(change(fast))(x).out_avals == [jax.typeof(right)]
+        compiled = jax.jit(change(fast)).lower(x).compile()
+        assert_same(compiled(x), right)
+        assert_same(pccl_jax.accelerate(change(fast))(x), right)
+
+
 def test_keywords_names_and_methods_of_classes() -> None:
     class Model:
         weight = 2.0

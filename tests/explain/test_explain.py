@@ -54,9 +54,15 @@ def as_lines(explained: Any) -> Counter[Key]:
     )
 
 
-@pytest.mark.parametrize("transform", ["none", "grad", "vmap"])
+def linear(x: Any) -> Any:
+    """Its gradient does not need its value, nor what nothing needs."""
+    return over(lambda x: (pccl_jax.psum(x, "x"), pccl_jax.all_gather(x, "x"))[1])(x).sum()
+
+
+@pytest.mark.parametrize("transform", ["none", "grad", "vmap", "unused"])
 def test_lines_are_the_choices_of_the_lowering(transform: str) -> None:
     function = {"none": over(model), "grad": jax.grad(loss), "vmap": jax.vmap(over(model))}
+    function["unused"] = jax.jit(jax.grad(linear))
     fast = pccl_jax.accelerate(function[transform])
     x = np.stack([X, X]) if transform == "vmap" else X
     explained = pccl_jax.explain(fast, x)
@@ -132,7 +138,7 @@ def test_why_something_is_left_to_lax() -> None:
         over(
             lambda x: (
                 lax.ppermute(x, "x", [(0, 1)]),
-                lax.psum(x, ("x", 0)),
+                lax.psum(x, (0,)),
                 lax.psum(x, "x", axis_index_groups=[[0, 1, 2], [3]]),
                 pccl_jax.psum(x, "x", algorithm="xla"),
                 lax.all_gather(x.astype(jnp.float4_e2m1fn), "x"),

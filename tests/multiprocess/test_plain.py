@@ -27,9 +27,13 @@ def beside_mpi4jax() -> list[str]:
 @pytest.mark.parametrize(
     ("processes", "per_node", "parts"),
     [
-        (2, "8", "types dimensions mapped gradients shared order kept fast explained"),
-        (4, "2", "init algorithms control_flow launches groups one_program"),
-        (3, "1", "small order kept"),
+        (
+            2,
+            "8",
+            "types typed dimensions mapped gradients shared order kept devices explained exported",
+        ),
+        (4, "2", "init algorithms control_flow launches groups fast one_program"),
+        (3, "1", "small order kept joined_by_threads"),
     ],
     ids=["one host", "in one program as well", "by messages"],
 )
@@ -90,6 +94,26 @@ def test_the_example(tmp_path: Path) -> None:
     apart = re.search(r"numpy.linalg.solve ([\d.e-]+)", output)
     assert apart is not None, output
     assert float(apart[1]) < 1e-8
+
+
+def test_a_process_never_comes(tmp_path: Path) -> None:
+    """Who has given up still has a thread in MPI, which must not end under it."""
+    job = launch(
+        "plain_alone",
+        processes=3,
+        folder=tmp_path,
+        PCCL_TIMEOUT_S=str(TIMEOUT_S),
+        PCCL_WARN_S="0.5",
+        PCCL_EXIT_S="2",
+    )
+    assert_failed(job, "alone", {0, 1}, "collective over it", within_s=TIMEOUT_S + 5)
+    for name in ("together", "end"):
+        assert job.outcomes(name) == ["ok"] * 3, job.output
+    assert job.outcomes("ended")[:2] == ["1", "1"], job.output
+
+
+def test_before_and_after_mpi(tmp_path: Path) -> None:
+    launch("plain_without_mpi", processes=2, folder=tmp_path).assert_ok()
 
 
 def test_a_process_is_killed(tmp_path: Path) -> None:

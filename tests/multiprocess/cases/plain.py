@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -190,6 +192,19 @@ def launches() -> None:
         all_equal(result, factor * rows.sum(0), f"launch of {factor}")
 
 
+def devices() -> None:
+    """The same, on each of this process's devices in turn."""
+    rows = numbers(N, (2000,), np.float32)
+    program = jax.jit(partial(pccl_jax.psum, comm=WORLD))
+    own = [jax.device_put(rows[R], device) for device in jax.local_devices()]
+    results = [(f, program(f * own[f % len(own)])) for f in range(100)]
+    for factor, result in results:
+        all_equal(result, factor * rows.sum(0), f"launch of {factor}")
+    both = jax.NamedSharding(Mesh(np.array(jax.local_devices()), ("x",)), jax.P("x"))
+    with pytest.raises(ValueError, match="this program is for 2 devices"):
+        program(jax.device_put(rows[R], both))
+
+
 def mapped() -> None:
     """Under vmap, in any dimension, and under vmap of the gradient."""
     rows = numbers(N, (4, N, 6), np.float32)
@@ -212,6 +227,19 @@ def mapped() -> None:
         2 * rows[R],
     )
     check(program, rows[R], right)
+
+    def doubled(x):
+        """Until the sum is 40 N, whose element of the batch gets there in turns of its own."""
+        return lax.while_loop(
+            lambda y: pccl_jax.psum(y, comm=WORLD)[0] < 40 * N,
+            lambda y: y + pccl_jax.psum(y, comm=WORLD) / N,
+            x,
+        )
+
+    start = np.array([[1, 3, 40], [5, 2, 64]], np.float32)[..., None]
+    check(jax.vmap(doubled), start[0], np.array([[64], [48], [40]], np.float32))
+    end = np.array([[64, 48, 40], [40, 64, 64]], np.float32)[..., None]
+    check(jax.vmap(jax.vmap(doubled), 1, 1), start, end)
 
 
 def gradients() -> None:
@@ -339,6 +367,58 @@ def explained() -> None:
     (line,) = pccl_jax.explain(lambda x: pccl_jax.psum(x, comm=WORLD), jnp.ones(4)).lines
     assert (line.axis, line.ranks) == (f"a communicator of {N} processes", N), line
     assert line.algorithm in OWN, line
+
+
+def typed() -> None:
+    """Types that lax's collectives keep: weak ones, and those over a mesh of one device."""
+    calls: dict[str, Callable[[Any], Any]] = {
+        "psum": partial(pccl_jax.psum, comm=WORLD),
+        "pmax": partial(pccl_jax.pmax, comm=WORLD),
+        "gather": partial(pccl_jax.all_gather, comm=WORLD),
+        "scatter": lambda x: pccl_jax.psum_scatter(x * jnp.ones((N, 1), bool), comm=WORLD),
+    }
+    for name, call in calls.items():
+        assert jax.eval_shape(call, 2.0).weak_type, name
+    mesh = jax.make_mesh((1,), ("x",), devices=jax.local_devices()[:1])
+    x = jax.device_put(np.arange(3, dtype=np.float32), jax.NamedSharding(mesh, jax.P("x")))
+
+    def loss(x):
+        return sum(call(x).sum() for name, call in calls.items() if name != "pmax")
+
+    right = np.full(3, 1 + 2 * N, np.float32)
+    for body in (loss, lambda x: loss(x)[None]):
+        inside = jax.shard_map(body, mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P("x"))
+        program = loss if body is loss else lambda x, f=inside: f(x).sum()
+        with jax.set_mesh(mesh):
+            all_equal(jax.grad(program)(x), right, "outside of jit")
+            check(jax.grad(program), x, right)
+
+
+def exported() -> None:
+    """No algorithm has to be named: there is no lax to leave it to."""
+    check_off = [jax.export.DisabledSafetyCheck.custom_call("pccl_ordered_collective")]
+    export = jax.export.export(
+        jax.jit(lambda x: pccl_jax.psum(x, comm=WORLD)), disabled_checks=check_off
+    )
+    rows = numbers(N, (9,), np.float32)
+    check(export(rows[R]).call, rows[R], rows.sum(0))
+    (symbol,) = jax.export.symbolic_shape("n")
+    with pytest.raises(NotImplementedError, match="shapes without symbols"):
+        export(jax.ShapeDtypeStruct((symbol,), np.float32))
+
+
+def joined_by_threads() -> None:
+    """Threads that use a communicator for the first time at once: it is joined once."""
+    for _ in range(3):
+        comm = WORLD.Dup()
+        programs = [
+            jax.jit(lambda x, i=i: i * pccl_jax.psum(x, comm=comm))  # noqa: B023 (run in the turn)
+            for i in range(3)
+        ]
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda program: program.trace(1.0), programs))
+        for i, program in enumerate(programs):
+            check(program, np.float32(R), np.float32(i * N * (N - 1) / 2))
 
 
 def one_program() -> None:

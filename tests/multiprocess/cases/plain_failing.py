@@ -110,6 +110,7 @@ def refused() -> None:
 
     cases = [
         (lambda x: pccl_jax.psum(x, comm="world"), TypeError, "got 'world' of type str"),
+        (lambda x: pccl_jax.psum(x, WORLD), TypeError, "is passed as comm="),
         (lambda x: pccl_jax.psum(x), TypeError, "axis_name, a mesh axis, or comm"),
         (lambda x: pccl_jax.psum(x, "x", comm=WORLD), TypeError, "not both; got 'x'"),
         (lambda x: pccl_jax.all_gather(x, comm=null), ValueError, "comm is MPI_COMM_NULL"),
