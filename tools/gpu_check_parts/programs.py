@@ -79,11 +79,11 @@ def many_ranks() -> Iterator[Row]:
     from pccl_jax.runtime.gpu_world import join_gpus
 
     pccl_jax.init(local_device_ids=[0])
-    transport = join_gpus(gpu_module())
     devices = jax.devices()
     if any(device.platform != "gpu" for device in devices):
         yield "ranks on one GPU", "FAILED", f"expected a GPU in each process, got {devices}"
         return
+    transport = join_gpus(gpu_module())
     if jax.process_index() == 0:
         yield "ranks on one GPU", "ok", f"{len(devices)} processes, {transport}"
     for name, state, detail in every_algorithm(devices):
