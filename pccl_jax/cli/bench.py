@@ -1,4 +1,4 @@
-"""Measure collectives side by side with jax.lax, and check that the results are equal.
+"""Measure collectives side by side with jax.lax, and check that the results are right.
 
 Each number of devices gets a process of its own, as a JAX process cannot change it. Under mpiexec
 or srun all processes measure together, in step, and a time is that of the slowest. Progress goes

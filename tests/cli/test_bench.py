@@ -347,6 +347,17 @@ def test_a_wrong_result_is_found_and_named(tmp_path: Path) -> None:
     assert "geometric mean of 3 ratios" in done.stdout  # pccl's own are still there
 
 
+def test_a_baseline_that_is_wrong_is_named_and_not_who_is_right(tmp_path: Path) -> None:
+    (tmp_path / "wrong_contender.py").write_text(WRONG)
+    options = ["--quick", "--devices", "2", "--sizes", "4KiB", "--collectives", "all_reduce"]
+    options += ["--algorithms", "auto", "--contenders", "pccl", "--against", "wrong_contender"]
+    done = bench(*options, path=tmp_path)
+    assert done.returncode == 1
+    assert "FAILED wrong: all_reduce of 4 KiB" in done.stderr
+    assert "FAILED pccl" not in done.stderr
+    assert re.search(r"\d +2  \| .*\d +0 +\| ", done.stdout)  # wrong elements of both
+
+
 def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
     dies = (
         "def contenders(algorithms):\n    import jax\n    if jax.config.jax_num_cpu_devices == 2:"

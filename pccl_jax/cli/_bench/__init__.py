@@ -4,7 +4,7 @@ arguments, settings    what to measure
 worker, job            one process (or all processes of a job, in step) that measures
 cases                  one collective on one size: its operand and its bus bandwidth
 contenders/            who competes; one file each
-check, measure         the results are equal; the times
+check, measure         the results are right; the times
 lowering               time to trace and lower instead
 own_time               time of a call without XLA's dispatch instead
 report, peers          progress, JSON; what the comparison comes to

@@ -119,7 +119,7 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         "--check",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="compare every result, on operands whose sums are exact (default)",
+        help="compare every result, that of the baseline too, with the exact one (default)",
     )
     option(
         "--lowering",

@@ -128,10 +128,36 @@ class Problem:
 
     def operand_of(self, rank: int) -> np.ndarray:
         """The operand of one rank: integers whose sum over all ranks is exact in any order."""
+        return np.resize(self._block(rank), self.case.operand_elements)
+
+    def _block(self, rank: int) -> np.ndarray:
         dtype = jnp.dtype(self.case.dtype)
         limit = min(8, max(1, _largest_exact(dtype) // self.case.ranks))
         block = np.random.default_rng(rank).integers(-limit, limit + 1, _PERIOD, np.int8)
-        return np.resize(block.astype(dtype), self.case.operand_elements)
+        return block.astype(dtype)
+
+    def expected(self) -> list[np.ndarray]:
+        """The right result of each rank of this process, in the order of the devices' ids."""
+        axis, me = self.mesh.axis_names.index(AXIS), jax.process_index()
+        groups = np.moveaxis(self.mesh.devices, axis, -1).reshape(-1, self.case.ranks)
+        numbers = np.moveaxis(np.arange(self.mesh.size).reshape(self.mesh.devices.shape), axis, -1)
+        by_id = {
+            device.id: self._expected_of(numbers.reshape(groups.shape)[group], place)
+            for (group, place), device in np.ndenumerate(groups)
+            if device.process_index == me
+        }
+        return [by_id[number] for number in sorted(by_id)]
+
+    def _expected_of(self, group: np.ndarray, place: int) -> np.ndarray:
+        if self.case.collective == "all_gather":
+            return np.concatenate([self.operand_of(int(rank)) for rank in group])
+        total = self._block(int(group[0]))
+        for rank in group[1:]:
+            total = total + self._block(int(rank))
+        whole = np.resize(total, self.case.operand_elements)
+        if self.case.collective == "all_reduce":
+            return whole
+        return whole[place * self.case.chunk : (place + 1) * self.case.chunk]
 
 
 def _largest_exact(dtype: Any) -> int:

@@ -1,4 +1,4 @@
-"""Are two results equal, element for element?"""
+"""Is a result what it should be, element for element?"""
 
 from __future__ import annotations
 

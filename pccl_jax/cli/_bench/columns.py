@@ -73,7 +73,8 @@ def _cells(row: Samples, wrong: Samples) -> dict[str, Cell]:
         cells[s["contender"]] = {"figures": s["measured"], "ratios": s["ratios"], "wrong": 0}
     for entry in wrong:
         if all(entry[key] == row[0][key] for key in (*_KIND, *_CASE)):
-            cells[entry["contender"]] = {"figures": None, "wrong": entry["wrong"]}
+            timed = cells.get(entry["contender"], {}).get("figures")  # the baseline always is
+            cells[entry["contender"]] = {"figures": timed, "wrong": entry["wrong"]}
     return cells if checked else {name: cell | {"wrong": "N/A"} for name, cell in cells.items()}
 
 

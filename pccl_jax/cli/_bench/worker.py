@@ -1,8 +1,8 @@
 """Measures every case of one number of devices; a report for each, as plain data.
 
 A report: ``case``, ``samples`` (timed), ``lowering`` and ``own_time`` (samples of those options),
-``wrong`` (elements of contenders with a wrong result, which are not timed) and ``failures`` (the
-same in words).
+``wrong`` (elements of contenders with a wrong result, which, but for the baseline, are not timed) and
+``failures`` (the same in words).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 import jax
+import numpy as np
 
 import pccl_jax
 from pccl_jax.cli._bench.cases import Case, Problem
@@ -102,20 +103,24 @@ def _run(
 ) -> None:
     """Fills in the samples, or the failures, of one case."""
     case = problem.case
-    launches, entries = [baseline.prepare(problem)], []
-    for contender in others:
+    expected = problem.expected() if settings.check else None
+    launches, entries = [], []
+    for contender in (baseline, *others):
         launch = contender.prepare(problem)
         pccl_jax.choices(clear=True)
-        text, wrong = _compare(launches[0], launch, check=settings.check)
+        text, wrong = _check(launch, expected)
         faults = job.faults(text)
         if faults:
             where = f"{contender.name}: {describe(case)}"
             report["failures"] += [f"{where}: {fault}" for fault in faults]
             most = int(job.largest([wrong])[0])
             report["wrong"].append(_place(case) | {"contender": contender.name, "wrong": most})
+        if faults and contender is not baseline:  # without which there is no ratio
             continue
         launches.append(launch)
-        entries.append({"contender": contender.name, "algorithm": _algorithm()})
+        if contender is not baseline:
+            entries.append({"contender": contender.name, "algorithm": _algorithm()})
+    del expected
     times = measure(
         launches,
         job,
@@ -133,12 +138,11 @@ def _run(
         report["samples"].append(same | entry | figures | {"ratios": ratios})
 
 
-def _compare(baseline: Launch, launch: Launch, *, check: bool) -> tuple[str | None, int]:
+def _check(launch: Launch, expected: list[np.ndarray] | None) -> tuple[str | None, int]:
     """What differs in words, and in how many elements."""
     got = jax.block_until_ready(launch())
-    if not check:
+    if expected is None:
         return None, 0
-    expected = jax.block_until_ready(baseline())
     text = mismatch(expected, got)
     return text, count_wrong(expected, got) if text else 0
 
