@@ -1,7 +1,7 @@
 """Measures every case of one number of devices; a report for each, as plain data.
 
 A report: ``case``, ``samples`` (timed), ``lowering`` and ``own_time`` (samples of those options),
-``wrong`` (elements of contenders with a wrong result, which, but for the baseline, are not timed) and
+``wrong`` (elements of contenders with a wrong result, which are not timed; a baseline is) and
 ``failures`` (the same in words).
 """
 
