@@ -121,12 +121,19 @@ def _marked(fn: Callable[P, R]) -> Callable[P, R]:
     return marked
 
 
+def _method(name: str) -> property:
+    return property(lambda self: _marked(getattr(self.__wrapped__, name)))
+
+
 class _Jitted:
     """A jitted function accelerated, with its methods.
 
     These must not be in ``__dict__``, from where ``functools.wraps`` would give them to whatever
-    transformation of it, ``jax.jit`` included, as its own.
+    transformation of it, ``jax.jit`` included, as its own. They must be found in the class, where
+    ``jax.export`` looks for them (``isinstance`` of a protocol, from Python 3.12 on).
     """
+
+    lower, trace, eval_shape = map(_method, _METHODS)
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn)
@@ -134,11 +141,6 @@ class _Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with set_xla_metadata(**_MARK):
             return self.__wrapped__(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _METHODS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return _marked(getattr(self.__wrapped__, name))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
