@@ -136,6 +136,7 @@ class _Jitted:
     lower, trace, eval_shape = map(_method, _METHODS)
 
     def __init__(self, fn: Callable[..., Any]) -> None:
+        self.__wrapped__ = fn
         functools.update_wrapper(self, fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
