@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "ffi/environment.h"
 #include "ffi/hash.h"
 
 namespace pccl {
@@ -67,14 +66,6 @@ uint64_t CallSite::NextOccasion(int64_t group) const {
   uint64_t key = Mix(kin, static_cast<uint64_t>(number));
   key = Mix(key, static_cast<uint64_t>(group));
   return Mix(key, channel(group)->executions++);
-}
-
-Patience Patience::FromEnvironment() {
-  Patience patience;
-  patience.warn = std::chrono::duration<double>(SecondsFrom("PCCL_WARN_S", 30.0));
-  patience.timeout = std::chrono::duration<double>(SecondsFrom("PCCL_TIMEOUT_S", 300.0));
-  patience.warn = std::min(patience.warn, patience.timeout / 2);
-  return patience;
 }
 
 CallSite::Seat CallSite::Find(int64_t logical_id) const {

@@ -8,22 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "ffi/patience.h"
 #include "ffi/schedule.h"
 #include "ffi/team.h"
 #include "ffi/world.h"
 #include "kernels/reduce.h"
 
 namespace pccl {
-
-// How long a rank waits for its peers: a warning on stderr, then an error.
-struct Patience {
-  std::chrono::duration<double> warn{30.0};
-  std::chrono::duration<double> timeout{300.0};
-  // From PCCL_WARN_S and PCCL_TIMEOUT_S; what is not a positive number keeps the default. The
-  // warning is at half time at the latest: with it a process tells the others whom it waits for, so
-  // that whichever gives up first can name the one that all of them lack.
-  static Patience FromEnvironment();
-};
 
 // Immutable after Validate(), so any number of threads may read it; but for the channels, which
 // belong to the one execution of their group that is under way, and `number`.

@@ -135,11 +135,12 @@ def run_part(part: str) -> int:
     except RuntimeError as e:
         print(f"ROW\t{part}\tFAILED\tno GPU: {str(e).splitlines()[0]}")
         return 0
-    from pccl_jax.runtime.native import missing_handlers
+    from pccl_jax.runtime import gpu_modules
 
-    missing = missing_handlers("cuda")
-    if missing is not None:
-        print(f"ROW\t{part}\tFAILED\t{missing}; --build does so")
+    modules = gpu_modules()
+    if None not in modules.values():
+        why = "; ".join(filter(None, modules.values())) or "pccl_jax has no module for GPUs"
+        print(f"ROW\t{part}\tFAILED\t{why}; --build makes one")
         return 0
     if devices[0] is not None:
         print(f"ROW\t{part}\tok\ton {devices[0].device_kind}, jax {jax.__version__}")

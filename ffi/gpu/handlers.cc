@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "ffi/environment.h"
 #include "ffi/gpu/connections.h"
 #include "ffi/gpu/execution.h"
 #include "ffi/gpu/handlers_extension.h"
@@ -28,6 +27,7 @@
 #include "ffi/gpu/world.h"
 #include "ffi/handlers_common.h"
 #include "ffi/hash.h"
+#include "ffi/patience.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace pccl::gpu {
@@ -96,8 +96,9 @@ ffi::ErrorOr<std::unique_ptr<State>> Instantiate(int64_t collective, int64_t op,
     site.devices.assign(devices.begin(), devices.end());
     site.rows = rows;
     site.algorithm = algorithm;
-    site.timeout_s = SecondsFrom("PCCL_TIMEOUT_S", 300.0);
-    site.warn_s = std::min(SecondsFrom("PCCL_WARN_S", 30.0), site.timeout_s / 2);
+    const Patience patience = Patience::FromEnvironment();
+    site.timeout_s = patience.timeout.count();
+    site.warn_s = patience.warn.count();
     site.call = Mix(HashOf(site.label), static_cast<uint64_t>(call));
     std::string fault = Schedule::Decode(program.begin(), program.size(), &site.schedule);
     if (fault.empty()) fault = site.Validate();

@@ -14,7 +14,6 @@ import functools
 import threading
 import types
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -165,17 +164,17 @@ def _put_rules_in_place() -> None:
 def _rule(
     primitive: Any, entry: Served, platform: str, lax_rule: Callable[..., Any]
 ) -> Callable[..., Any]:
-    def dimensions_first(x: Any, *, axes: Any, **rest: Any) -> Any:
-        names = tuple(axis for axis in axes if not isinstance(axis, int))
-        x = reduce_axis(entry.defaults["op"], x, dimensions({"axes": axes}))
-        return primitive.bind(x, axes=names, **rest)
-
     def rule(ctx: mlir.LoweringRuleContext, x: Any, **theirs: Any) -> Any:
         params = entry.params(theirs) if accelerated() and not left_to_lax() else None
         if params is None:
             return lax_rule(ctx, x, **theirs)
-        if dimensions(theirs):
-            return lower_python(partial(dimensions_first, **theirs), ctx, x)
+        if reduced := dimensions(theirs):
+            named = theirs | {"axes": params["axes"]}
+
+            def dimensions_first(x: Any) -> Any:
+                return primitive.bind(reduce_axis(entry.defaults["op"], x, reduced), **named)
+
+            return lower_python(dimensions_first, ctx, x)
 
         def as_lax(ctx: mlir.LoweringRuleContext, x: Any, **_: Any) -> Any:
             return lax_rule(ctx, x, **theirs)
