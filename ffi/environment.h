@@ -2,6 +2,7 @@
 #ifndef PCCL_FFI_ENVIRONMENT_H_
 #define PCCL_FFI_ENVIRONMENT_H_
 
+#include <cstddef>
 #include <cstdlib>
 
 namespace pccl {
@@ -13,6 +14,16 @@ inline double SecondsFrom(const char* variable, double otherwise) {
   char* end = nullptr;
   const double value = std::strtod(text, &end);
   return end != text && *end == '\0' && value > 0 ? value : otherwise;
+}
+
+// The value of an environment variable that holds a whole number of MiB, in bytes, else
+// `otherwise`.
+inline size_t MibFrom(const char* variable, size_t otherwise) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return otherwise;
+  char* end = nullptr;
+  const unsigned long value = std::strtoul(text, &end, 10);
+  return end != text && *end == '\0' ? static_cast<size_t>(value) << 20 : otherwise;
 }
 
 }  // namespace pccl

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ffi/handlers.h"
+#include "ffi/kept_memory.h"
 #include "ffi/leaving.h"
 #include "ffi/progress.h"
 #include "ffi/shared/board.h"
@@ -95,6 +96,8 @@ NB_MODULE(_native, m) {
   m.def(
       "ffi_api_version", [] { return std::pair(pccl::FfiApiMajor(), pccl::FfiApiMinor()); },
       "Version (major, minor) of the XLA FFI headers this module was compiled with.");
+  m.def("keep_freed_memory", &pccl::KeepFreedMemory, nb::arg("nbytes"),
+        "Has the process keep so much of what it frees, in place of giving it back to the kernel.");
   m.def("create_segment", &CreateSegment, nb::arg("name"), nb::arg("nbytes"),
         "Creates this process's shared memory, of about nbytes bytes.");
   m.def("unlink_segment", &pccl::Segment::Unlink, nb::arg("name"),

@@ -12,8 +12,6 @@ namespace {
 
 // Up to here it is quicker that every process reduces everything than to wait once more.
 constexpr size_t kEverybodyReducesBytes = size_t{16} << 10;
-// From here on reading a peer's memory through the kernel, one copy, beats two copies.
-constexpr size_t kDirectBytes = size_t{4} << 20;
 constexpr size_t kDirectPiece = size_t{1} << 20;
 
 }  // namespace
@@ -52,7 +50,7 @@ void SharedNodePhase::Prepare() {
     total = 0;
     const auto& streams = collective_ == Collective::kAllGather ? targets_ : sources_;
     for (const auto& list : streams) total = std::max(total, list[0].nbytes());
-    direct_ = gathers && total >= kDirectBytes && GoesDirect();
+    direct_ = gathers && total >= DirectBytes() && GoesDirect();
     if (direct_) piece_bytes_ = kDirectPiece;
   }
   pieces_ = static_cast<int64_t>((total + piece_bytes_ - 1) / piece_bytes_);

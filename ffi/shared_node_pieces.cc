@@ -220,7 +220,7 @@ void SharedNodePhase::TakeDirect(size_t member, size_t d, size_t begin, size_t e
   const std::string peer = "process " + std::to_string(setup_.members[member].process);
   if (error == ESRCH) throw std::runtime_error(peer + " has ended");
   throw std::runtime_error("cannot read the memory of " + peer + " (" + strerror(error) +
-                           "); set PCCL_CMA=0");
+                           "); set PCCL_CMA_MIB=0");
 }
 
 // The order of the operands is that of the processes, the same whoever reduces.

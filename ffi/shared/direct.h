@@ -10,9 +10,12 @@
 
 namespace pccl {
 
+// From this many bytes a rank on an all-gather reads its peers' memory: one copy, through the kernel,
+// in place of two that stay in the cache. PCCL_CMA_MIB; 0 says never.
+size_t DirectBytes();
+
 // Notes in the own segment whether this process can read the memory of the owners of all the
 // `segments`. It cannot where ptrace is restricted (Yama, seccomp), or from another PID namespace.
-// PCCL_CMA=0 says no.
 void ProbeDirectReads(char* own_segment, const std::vector<char*>& segments);
 
 // Tells on the own board, for its readers, where the streams' bytes are. They may be kRuns runs.

@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pccl_jax.errors import ConfigurationError
-from pccl_jax.runtime.joining import (
-    check_alike,
-    check_threads,
-    join,
-    joins_under_way,
-    leave_at_exit,
-)
+from pccl_jax.runtime.agreement import check_alike
+from pccl_jax.runtime.joining import check_threads, join, joins_under_way, leave_at_exit
 from pccl_jax.runtime.native import extension
 from pccl_jax.runtime.places import nodes_of
 from pccl_jax.runtime.settings import patience_s

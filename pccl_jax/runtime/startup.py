@@ -14,8 +14,9 @@ import jax
 
 from pccl_jax._jax_compat import backends_exist, distributed_state
 from pccl_jax.errors import ConfigurationError
+from pccl_jax.runtime.agreement import all_or_none, check_alike
 from pccl_jax.runtime.communicators import joined
-from pccl_jax.runtime.joining import all_or_none, check_alike, check_threads, join, library_name
+from pccl_jax.runtime.joining import check_threads, join, library_name
 from pccl_jax.runtime.launcher import Launch, choose_card, find_launch
 from pccl_jax.runtime.world import joined_world, set_world
 

@@ -11,9 +11,9 @@ from mpi_job import launch
 @pytest.mark.parametrize(
     ("processes", "devices", "per_node", "parts"),
     [
-        (2, 1, None, "algorithms dtypes meshes dimensions gradients large direct"),
+        (2, 1, None, "algorithms dtypes meshes dimensions gradients large"),
         (2, 4, "2", "algorithms gradients"),
-        (3, 2, None, "algorithms meshes dimensions direct"),
+        (3, 2, None, "algorithms meshes dimensions"),
         (4, 1, "1", "algorithms dtypes dimensions gradients"),
         (4, 2, None, "small meshes gradients"),
         (4, 1, "3", "small meshes"),
@@ -29,6 +29,13 @@ def test_right_everywhere(
         "right", *parts.split(), processes=processes, devices=devices, folder=tmp_path, **settings
     )
     job.assert_ok()
+
+
+@pytest.mark.parametrize(("processes", "devices"), [(2, 1), (3, 2)])
+def test_reading_the_memory_of_others(processes: int, devices: int, tmp_path: Path) -> None:
+    launch(
+        "right", "direct", processes=processes, devices=devices, folder=tmp_path, PCCL_CMA_MIB="4"
+    ).assert_ok()
 
 
 @pytest.mark.parametrize("per_node", ["1", "8"])

@@ -62,6 +62,7 @@ def test_mpi_is_called_while_others_are_waited_for_outside_of_it() -> None:
         (2, 1, ["distributed_first"]),
         (2, 1, ["unused"]),
         (2, 1, ["same_model"]),
+        (2, 1, ["kept"]),
     ],
 )
 def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) -> None:
@@ -69,6 +70,10 @@ def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) ->
     job = launch("startup", *steps, processes=processes, devices=devices, folder=tmp_path)
     job.assert_ok()
     assert shared_memory() <= before
+
+
+def test_init_leaves_the_allocator_alone_if_told_to(tmp_path: Path) -> None:
+    launch("startup", "kept", processes=2, folder=tmp_path, PCCL_KEEP_MIB="0").assert_ok()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +90,7 @@ def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) ->
             "device_first": "a device was used before pccl_jax.init()",
         },
         {"low_threads": "MPI_THREAD_MULTIPLE"},
+        {"wrong_memory": "process 1: PCCL_KEEP_MIB='much' is not a number of MiB"},
     ],
 )
 def test_init_refuses(expected: dict[str, str], tmp_path: Path) -> None:

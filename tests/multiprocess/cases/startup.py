@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -104,6 +106,15 @@ def different_settings() -> None:
         del os.environ["PCCL_CHECK"]
 
 
+def wrong_memory() -> None:
+    if RANK == 1:
+        os.environ["PCCL_KEEP_MIB"] = "much"
+    try:
+        pccl_jax.init()
+    finally:
+        os.environ.pop("PCCL_KEEP_MIB", None)
+
+
 def write_model(path: Path, name: str) -> None:
     """One class, whatever the request."""
     svm = Svm((name,), ("log2_bytes",), (0.0,), (40.0,), (0.0,), (1.0,), 0.0, (), (), (), ())
@@ -164,6 +175,27 @@ def low_threads() -> None:
 
 def unused() -> None:
     pccl_jax.init()
+
+
+def kept() -> None:
+    """Whether memory that was freed comes back with its pages."""
+    pccl_jax.init()
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, nbytes = ctypes.c_void_p, 20 << 20
+
+    def page_faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        arrays = [ctypes.c_void_p(libc.malloc(ctypes.c_size_t(nbytes))) for _ in range(3)]
+        for array in arrays:
+            ctypes.memset(array, 1, nbytes)
+        for array in arrays:
+            libc.free(array)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    page_faults()
+    faults = page_faults()
+    wanted = os.environ.get("PCCL_KEEP_MIB") != "0"
+    assert (faults < 100) == wanted, f"{faults} page faults"
 
 
 def pending() -> None:
