@@ -56,7 +56,8 @@ size_t DirectBytes() {
 }
 
 void ProbeDirectReads(char* own_segment, const std::vector<char*>& segments) {
-  const bool can = DirectBytes() != kNever && std::all_of(segments.begin(), segments.end(), CanRead);
+  const bool can =
+      DirectBytes() != kNever && std::all_of(segments.begin(), segments.end(), CanRead);
   reinterpret_cast<SegmentHeader*>(own_segment)->reads_peers.store(can, std::memory_order_release);
 }
 

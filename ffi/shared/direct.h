@@ -10,8 +10,8 @@
 
 namespace pccl {
 
-// From this many bytes a rank on an all-gather reads its peers' memory: one copy, through the kernel,
-// in place of two that stay in the cache. PCCL_CMA_MIB; 0 says never.
+// From this many bytes a rank on an all-gather reads its peers' memory: one copy, through the
+// kernel, in place of two that stay in the cache. PCCL_CMA_MIB; 0 says never.
 size_t DirectBytes();
 
 // Notes in the own segment whether this process can read the memory of the owners of all the
