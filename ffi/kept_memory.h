@@ -6,8 +6,8 @@
 
 namespace pccl {
 
-// Has the process keep up to `nbytes` of what it frees, pages and all, in place of giving arrays of
-// 128 KiB and more back to the kernel. Nothing where the C library has no such setting.
+// Has the process keep up to `nbytes` of free memory at the top of its heap, pages and all, and
+// arrays of less than 32 MiB on the heap. Nothing where the C library has no such setting.
 void KeepFreedMemory(size_t nbytes);
 
 }  // namespace pccl

@@ -14,25 +14,38 @@ from pccl_jax.runtime.native import extension
 #: measured with 4 on 2 cores, 16 MiB made a 64 MiB all-gather twice as slow.
 _SHARED_MIB = 32
 
-_KEPT_MIB = 1024
+#: The most that glibc takes is one less than 2 GiB.
+_KEPT_MIB, _MOST_KEPT_MIB = 1024, 2047
 
-#: With these users tell the C library themselves.
-_ALLOCATOR_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+_USERS_OWN = (
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_"),
+    *("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"),
+)
+
+#: In MiB: a rank's array from which all-gathers read the memory of others. The extension reads it.
+_DIRECT_MIB = 32
 
 
 def keep_freed_memory() -> None:
-    """Has the process keep what it frees, up to ``PCCL_KEEP_MIB``, for the outputs to come.
+    """Has the process keep what it frees for the outputs to come.
 
     XLA allocates the output of a collective anew each time. From the kernel, that is a page fault
-    and zeroing for each of its pages, which can take longer than the collective. Outputs of more
-    than 32 MiB are the kernel's in any case.
+    and zeroing for each of its pages, which can take longer than the collective. What is free at
+    the top of the heap is given back from ``PCCL_KEEP_MIB`` on; what is free below arrays in use
+    stays, as it always does. Outputs of 32 MiB and more are the kernel's in any case.
 
     Raises:
-        ConfigurationError: if the setting is no number.
+        ConfigurationError: if the setting is no such number.
     """
-    mib = _mib("PCCL_KEEP_MIB", _KEPT_MIB, least=0)
-    if mib and not any(name in os.environ for name in _ALLOCATOR_SETTINGS):
+    mib = _mib("PCCL_KEEP_MIB", _KEPT_MIB, least=0, most=_MOST_KEPT_MIB)
+    if mib and not _told_by_user():
         extension().keep_freed_memory(mib << 20)
+
+
+def _told_by_user() -> bool:
+    """Whether the environment says what the allocator is to keep."""
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    return "glibc.malloc" in tunables or any(name in os.environ for name in _USERS_OWN)
 
 
 def share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
@@ -43,6 +56,7 @@ def share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
     Raises:
         ConfigurationError: in every process, where one of them has no memory to share.
     """
+    _mib("PCCL_CMA_MIB", _DIRECT_MIB, least=0)
     mib = _mib("PCCL_SHM_MIB", _SHARED_MIB, least=1)
     if here.Get_size() == 1:
         all_or_none(comm, None)  # as the other hosts do
@@ -57,10 +71,11 @@ def share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
     return dict(here.allgather((process, name)))
 
 
-def _mib(variable: str, otherwise: int, *, least: int) -> int:
+def _mib(variable: str, otherwise: int, *, least: int, most: int = 1 << 20) -> int:
     text = os.environ.get(variable, str(otherwise))
-    if not text.isdigit() or int(text) < least:
-        raise ConfigurationError(f"{variable}={text!r} is not a number of MiB from {least} up")
+    if not text.isdigit() or not least <= int(text) <= most:
+        wanted = f"a number of MiB from {least} to {most}"
+        raise ConfigurationError(f"{variable}={text!r} is not {wanted}")
     return int(text)
 
 

@@ -98,7 +98,7 @@ def _why_not_together(mpi: Any, launch: Launch) -> str:
         ways = (
             f"srun --mpi=pmix (srun --mpi=list shows what there is) or {mpiexec}"
             if library.startswith("Open MPI")
-            else f"{mpiexec} or, where the library is made for it, srun --mpi=pmi2"
+            else f"{mpiexec} or, but not with the mpich wheel, srun --mpi=pmi2"
         )
         return f"srun and MPI do not know of each other. mpi4py uses {library}: start with {ways}"
     return (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mpi_job import launch, run_python
 
+from pccl_jax.runtime import memory
 from pccl_jax.runtime.startup import messages_moving
 
 
@@ -72,6 +75,28 @@ def test_init(processes: int, devices: int, steps: list[str], tmp_path: Path) ->
     assert shared_memory() <= before
 
 
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, [1024 << 20]),
+        ({"PCCL_KEEP_MIB": "7"}, [7 << 20]),
+        ({"PCCL_KEEP_MIB": "0"}, []),
+        ({"MALLOC_MMAP_MAX_": "0"}, []),
+        ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}, []),
+        ({"GLIBC_TUNABLES": "glibc.cpu.hwcaps=AVX2"}, [1024 << 20]),
+    ],
+)
+def test_who_decides_what_the_allocator_keeps(
+    settings: dict[str, str], kept: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", settings)
+    asked: list[int] = []
+    module = SimpleNamespace(keep_freed_memory=asked.append)
+    monkeypatch.setattr(memory, "extension", lambda: module)
+    memory.keep_freed_memory()
+    assert asked == kept
+
+
 def test_init_leaves_the_allocator_alone_if_told_to(tmp_path: Path) -> None:
     launch("startup", "kept", processes=2, folder=tmp_path, PCCL_KEEP_MIB="0").assert_ok()
 
@@ -82,7 +107,7 @@ def test_init_leaves_the_allocator_alone_if_told_to(tmp_path: Path) -> None:
         {
             "no_mpi4py": "mpi4py is not installed",
             "other_launcher": "two MPIs are mixed",
-            "srun_alone": "srun and MPI do not know of each other",
+            "srun_alone": "the mpiexec of the environment that mpi4py is in",
             "different_settings": "PCCL_CHECK must be equal in all processes",
             "different_models": "in process 1 (",
             "wrong_model_in_one": "process 1: PCCL_MODEL=",
@@ -90,7 +115,7 @@ def test_init_leaves_the_allocator_alone_if_told_to(tmp_path: Path) -> None:
             "device_first": "a device was used before pccl_jax.init()",
         },
         {"low_threads": "MPI_THREAD_MULTIPLE"},
-        {"wrong_memory": "process 1: PCCL_KEEP_MIB='much' is not a number of MiB"},
+        {"wrong_memory": "process 1: PCCL_KEEP_MIB='much' is not a number of MiB from 0 to 2047"},
     ],
 )
 def test_init_refuses(expected: dict[str, str], tmp_path: Path) -> None:
