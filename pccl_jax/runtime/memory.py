@@ -22,9 +22,6 @@ _USERS_OWN = (
     *("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"),
 )
 
-#: In MiB: a rank's array from which all-gathers read the memory of others. The extension reads it.
-_DIRECT_MIB = 32
-
 
 def keep_freed_memory() -> None:
     """Has the process keep what it frees for the outputs to come.
@@ -56,7 +53,7 @@ def share_memory(comm: Any, here: Any, process: int) -> dict[int, str]:
     Raises:
         ConfigurationError: in every process, where one of them has no memory to share.
     """
-    _mib("PCCL_CMA_MIB", _DIRECT_MIB, least=0)
+    _mib("PCCL_CMA_MIB", 0, least=0)  # only checked: it is the extension that reads it
     mib = _mib("PCCL_SHM_MIB", _SHARED_MIB, least=1)
     if here.Get_size() == 1:
         all_or_none(comm, None)  # as the other hosts do

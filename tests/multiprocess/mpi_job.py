@@ -64,6 +64,11 @@ def is_open_mpi() -> bool:
     return "Open MPI" in done.stdout + done.stderr or "prte" in done.stdout
 
 
+def what_to_start_with() -> str:
+    """What ``init`` says to where srun and this MPI do not know of each other."""
+    return "start with " + ("srun --mpi=pmix" if is_open_mpi() else "the mpiexec of")
+
+
 def launch(
     case: str,
     *args: str,

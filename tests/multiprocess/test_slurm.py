@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hosts import CARD, Hosts, Unavailable
-from mpi_job import CASES, is_open_mpi, launch_by_slurm
+from mpi_job import CASES, is_open_mpi, launch_by_slurm, what_to_start_with
 from slurm import Cluster, slurm_cluster
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "slurm.md"
@@ -71,5 +71,4 @@ def test_srun_that_does_not_know_of_mpi(cluster: Cluster, tmp_path: Path) -> Non
     script.write_text(batch_script("srun --kill-on-bad-exit=1", str(CASES / "right.py")))
     job = launch_by_slurm(cluster, script, 4, tmp_path)
     assert job.returncode != 0
-    way = "start with srun --mpi=pmix" if is_open_mpi() else "start with the mpiexec of"
-    assert way in job.output, job.output
+    assert what_to_start_with() in job.output, job.output

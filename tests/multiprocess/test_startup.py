@@ -11,8 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from mpi_job import launch, run_python
+from mpi_job import launch, run_python, what_to_start_with
 
+from pccl_jax.errors import ConfigurationError
 from pccl_jax.runtime import memory
 from pccl_jax.runtime.startup import messages_moving
 
@@ -97,6 +98,12 @@ def test_who_decides_what_the_allocator_keeps(
     assert asked == kept
 
 
+def test_a_threshold_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PCCL_CMA_MIB", "off")
+    with pytest.raises(ConfigurationError, match="PCCL_CMA_MIB='off' is not a number of MiB"):
+        memory.share_memory(None, None, 0)
+
+
 def test_init_leaves_the_allocator_alone_if_told_to(tmp_path: Path) -> None:
     launch("startup", "kept", processes=2, folder=tmp_path, PCCL_KEEP_MIB="0").assert_ok()
 
@@ -107,7 +114,7 @@ def test_init_leaves_the_allocator_alone_if_told_to(tmp_path: Path) -> None:
         {
             "no_mpi4py": "mpi4py is not installed",
             "other_launcher": "two MPIs are mixed",
-            "srun_alone": "the mpiexec of the environment that mpi4py is in",
+            "srun_alone": "{what_to_start_with}",
             "different_settings": "PCCL_CHECK must be equal in all processes",
             "different_models": "in process 1 (",
             "wrong_model_in_one": "process 1: PCCL_MODEL=",
@@ -123,7 +130,7 @@ def test_init_refuses(expected: dict[str, str], tmp_path: Path) -> None:
     for step, text in expected.items():
         for outcome in job.outcomes(step):
             assert outcome.startswith("ConfigurationError"), job.output
-            assert text in outcome
+            assert text.format(what_to_start_with=what_to_start_with()) in outcome
 
 
 def test_when_one_process_raises_the_others_learn_why_and_all_end(tmp_path: Path) -> None:
